@@ -157,20 +157,37 @@ impl<P: Platform> ZoneGuard<'_, P> {
 
     /// A block, if taking it leaves `floor` frames.
     pub fn take(&self, order: u8, kind: Kind, floor: u64) -> Option<FrameNumber> {
+        let (FrameBlock { n, frame }, _) = self.take_up_to(order, order, floor)?;
+        frame.set_kind(self.p, kind, order);
+        Some(n)
+    }
+
+    /// Blocks of an order in one piece, `most` of them or fewer, if taking them leaves `floor` frames: all are the caller's, and of no use yet.
+    /// Returns the first one, and how many there are. They are the ones that [`take`](Self::take) would return one by one.
+    pub fn take_piece(&self, order: u8, most: u32, floor: u64) -> Option<(FrameNumber, u32)> {
+        let left = self.hot().free.get(self.p).checked_sub(floor)?;
+        let most = u64::from(most).min(left >> order).checked_ilog2()?;
+        let (FrameBlock { n, frame }, taken) = self.take_up_to(order, order + most as u8, floor)?;
+        frame.set_kind(self.p, Kind::Tail, 0);
+        Some((n, 1 << (taken - order)))
+    }
+
+    /// The smallest free block of at least this order, cut down to `most`; and its order.
+    fn take_up_to(&self, order: u8, most: u8, floor: u64) -> Option<(FrameBlock<'_>, u8)> {
         let p = self.p;
         let free = self.hot().free.get(p);
         if free < floor + (1 << order) {
             return None;
         }
-        let (found, FrameBlock { n: block, frame }) = (order..=MAX_ORDER)
+        let (found, block) = (order..=MAX_ORDER)
             .find_map(|o| Some((o, self.hot().areas[o as usize].pop_front(p, &self.frames)?)))?;
-        // Give back the upper halves until the block has the size that was asked for.
-        for o in (order..found).rev() {
-            self.insert(block.add(1 << o), o);
+        let taken = found.min(most);
+        // Give back the upper halves until the block has the size that is wanted.
+        for o in (taken..found).rev() {
+            self.insert(block.n.add(1 << o), o);
         }
-        frame.set_kind(p, kind, order);
-        self.fewer(order);
-        Some(block)
+        self.fewer(taken);
+        Some((block, taken))
     }
 
     /// Counts a block off.

@@ -8,6 +8,7 @@ mod handler;
 mod limits;
 mod lock;
 pub(crate) mod percpu;
+mod pieces;
 mod watermarks;
 
 pub(crate) use alloc::AllocRequest;

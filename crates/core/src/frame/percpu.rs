@@ -9,6 +9,7 @@
 //! handler that empties the lists of its CPU never finds them half changed.
 
 use super::buddy::Zone;
+use super::pieces::Pieces;
 use crate::Manager;
 use crate::addr::{FrameNumber, LARGE_ORDER};
 use crate::charge::charge;
@@ -374,23 +375,25 @@ impl<P: Platform> Manager<'_, P> {
         if zone.free(p) < floor + (1 << order) {
             return None;
         }
-        let blocks = (limits.batch >> order).max(1);
-        let mut more = FrameVec::new();
+        let mut want = (limits.batch >> order).max(1);
+        let mut blocks = FrameVec::new();
         let guard = zone.lock(self);
-        let taken = guard.take(order, kind, floor)?;
-        while (more.as_slice().len() as u32) < blocks - 1 {
-            let Some(n) = guard.take(order, Kind::Tail, floor) else { break };
-            more.push(n);
+        // Large pieces, which nobody has to take apart under the lock.
+        while let Some((first, count)) = guard.take_piece(order, want, floor) {
+            (0..count).for_each(|i| blocks.push(first.add(i << order)));
+            want -= count;
         }
         drop(guard);
-        if more.as_slice().is_empty() {
+        let (&taken, more) = blocks.as_slice().split_first()?;
+        self.memmap().get(taken).set_kind(p, kind, order);
+        if more.is_empty() {
             return Some(taken);
         }
         // The lock is gone before the section begins: no section waits. So the limits may have changed meanwhile.
-        self.emit(Event::Refilled { frames: (more.as_slice().len() as u32) << order });
-        more.reverse();
+        self.emit(Event::Refilled { frames: (more.len() as u32) << order });
         let seen = p.broken(Rule::LimitsAtPush).then_some(limits);
-        self.give_within(zone, more.as_slice(), order, || seen.unwrap_or_else(|| zone.limits.of(p, order)));
+        let limits = || seen.unwrap_or_else(|| zone.limits.of(p, order));
+        self.give_within(zone, more.iter().rev(), order, limits);
         Some(taken)
     }
 
@@ -426,20 +429,28 @@ impl<P: Platform> Manager<'_, P> {
             let guard = zone.lock(self);
             return blocks.iter().for_each(|&n| guard.put(n, order));
         }
-        self.give_within(zone, blocks, order, || zone.limits.of(self.platform(), order));
+        self.give_within(zone, blocks.iter(), order, || zone.limits.of(self.platform(), order));
     }
 
-    fn give_within(&self, zone: &Zone, blocks: &[FrameNumber], order: u8, limits: impl Fn() -> ListLimits) {
+    fn give_within<'a>(
+        &self,
+        zone: &Zone,
+        mut rest: impl ExactSizeIterator<Item = &'a FrameNumber> + Clone,
+        order: u8,
+        limits: impl Fn() -> ListLimits,
+    ) {
         let frames = self.memmap();
-        let mut rest = blocks;
-        while !rest.is_empty() {
+        while rest.len() > 0 {
             // As many as fit, in one section.
             let kept = PcpAccess::own(self, |section| {
                 let limits = limits();
                 let mut kept = Kept::Within;
-                while let (Kept::Within, Some((&n, after))) = (kept, rest.split_first()) {
+                let mut after = rest.clone();
+                while let (Kept::Within, Some(&n)) = (kept, after.next()) {
                     kept = section.keep(zone.index(), frames.block(n), order, limits);
-                    rest = if kept == Kept::Not { rest } else { after };
+                    if kept != Kept::Not {
+                        rest = after.clone();
+                    }
                 }
                 kept
             });
@@ -448,7 +459,7 @@ impl<P: Platform> Manager<'_, P> {
                 Kept::Above => self.spill(zone, order),
                 Kept::Not => {
                     let guard = zone.lock(self);
-                    return rest.iter().for_each(|&n| guard.put(n, order));
+                    return rest.for_each(|&n| guard.put(n, order));
                 }
             }
         }
@@ -464,13 +475,14 @@ impl<P: Platform> Manager<'_, P> {
         if blocks.as_slice().is_empty() {
             return; // Somebody has drained them since.
         }
-        let mut frames = 0;
-        let guard = zone.lock(self);
+        let (mut pieces, mut frames) = (Pieces::new(), 0);
         for &n in blocks.as_slice() {
             let order = Frame::order_of(self.memmap().get(n).state.get(p));
-            guard.put(n, order);
+            pieces.push(n, order, |part| self.memmap().get(part).set_kind(p, Kind::Tail, 0));
             frames += 1 << order;
         }
+        let guard = zone.lock(self);
+        pieces.iter().for_each(|(n, order)| guard.put(n, order));
         drop(guard);
         self.emit(Event::Spilled { frames });
     }
