@@ -3,6 +3,7 @@
 
 use crate::machine;
 
+use machine::race::{at_every_touch, race};
 use machine::{Host, Mm, NO_PCP, Setup, bare, give_back, settled};
 use quietmm::{AllocFrom, Certainty, Config, Counter, FrameNumber, Frames, ListLimits, NodeId, Region};
 
@@ -133,6 +134,70 @@ fn a_batch_is_as_many_frames_of_each_order() {
         (63, 4, 0),
     ] {
         assert_eq!(refilled(batch, order), (more, more), "order {order} in batches of {batch}");
+    }
+}
+
+/// What the other CPU does meanwhile, to the other halves.
+type Meanwhile = fn(&Mm<'_>, Vec<Frames>);
+
+/// CPU 0 takes a batch of single frames, the halves of pairs, or gives one back, and the other CPU has the other halves: at each
+/// step of the one the other frees them, or has them and takes more. Nobody gets what another has.
+#[test]
+fn what_is_on_its_way_to_or_from_a_list_is_nobodys_buddy() {
+    let setup = Setup { cpus: 2, frames: 1024, ..Setup::default() };
+    let frees: Meanwhile = |mm, odd| {
+        give_back(mm, odd);
+        mm.frames().drain_here();
+    };
+    let takes: Meanwhile = |mm, odd| {
+        let more: Vec<_> =
+            std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).take(40).collect();
+        give_back(mm, more);
+        mm.frames().drain_here();
+        give_back(mm, odd);
+    };
+    for meanwhile in [frees, takes] {
+        for returns in [false, true] {
+            let cases = at_every_touch(&setup, &config("linux", 8, 16), None, |mm, place| {
+                settled(mm);
+                let before = mm.frames().available();
+                let mut even = Vec::new();
+                let mut odd = Vec::new();
+                while let Ok(block) = mm.frames().alloc(0, AllocFrom::NOW) {
+                    if block.first().0 % 2 == 0 { even.push(block) } else { odd.push(block) }
+                }
+                mm.frames().drain_here();
+                let kept = even.split_off(24);
+                let held = if returns {
+                    even
+                } else {
+                    give_back(mm, even);
+                    mm.frames().drain_here();
+                    Vec::new()
+                };
+                let mut taken = Vec::new();
+                race(
+                    mm,
+                    place,
+                    || {
+                        if returns {
+                            give_back(mm, held)
+                        } else {
+                            taken.extend(mm.frames().alloc(0, AllocFrom::NOW).ok())
+                        }
+                    },
+                    || meanwhile(mm, odd),
+                );
+                let report = mm.validate();
+                let sound = report.broken.is_none();
+                give_back(mm, taken);
+                give_back(mm, kept);
+                mm.frames().drain(Certainty::Certain);
+                (sound, mm.validate().broken, before - mm.frames().available())
+            });
+            assert_eq!(cases.count(|result| *result != (true, None, 0)), 0);
+            assert!(cases.results.len() > 20, "{}", cases.results.len());
+        }
     }
 }
 
