@@ -216,8 +216,9 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let mm = self.mm;
         let (p, first) = (mm.platform(), block.first);
         let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
-        mm.put_back_retired(zone, first);
+        // First: whoever takes the block offline again, once it is back, counts it again.
         zone.lock(mm).count_offline(-(FRAMES as i32));
+        mm.put_back_retired(zone, first);
         set_watermarks(mm);
         mm.emit(Event::MemoryOnline { first, frames: FRAMES });
     }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::faults::{AT, read_all, showing};
-use machine::race::{Place, at_every_touch, race};
+use machine::race::{Place, at, at_every_touch, race};
 use machine::{Host, Mm, Setup, bare, everywhere_as, give_back, keep_batches, pcp, settled};
 use proptest::prelude::*;
 use quietmm::{
@@ -556,4 +556,39 @@ fn a_block_that_is_given_up_begins_anew() {
         mm.frames().bring_online(finished(mm, mm.frames().begin_offline(LAST).unwrap()));
     });
     assert!(cases.results.len() > 100, "{} cases", cases.results.len());
+}
+
+/// A block that is all of its region but for the bookkeeping comes back, and another takes it offline again at once: never are more frames
+/// offline than there are.
+#[test]
+fn a_block_comes_back_while_another_takes_it_offline() {
+    const HALF: u32 = BLOCK / 2;
+    let region = |start, frames| Region { start, frames, node: NodeId(0) };
+    let regions =
+        Some(vec![region(FIRST, 2 * BLOCK + HALF), region(FrameNumber(LAST.0 - HALF), HALF + BLOCK)]);
+    let setup = Setup { regions, ..cpus(2) };
+    // Whether the other had it, and how often the first touched memory.
+    let play = |place| {
+        at(&setup, &small("linux"), None, |mm| {
+            let start = settled(mm);
+            let block = Cell::new(Some(finished(mm, mm.frames().begin_offline(LAST).unwrap())));
+            let before = mm.platform().touches_of(0);
+            let touches = Cell::new(0);
+            let first = || {
+                mm.frames().bring_online(block.take().unwrap());
+                touches.set(mm.platform().touches_of(0) - before);
+            };
+            let again = race(mm, place, first, || Some(finished(mm, mm.frames().begin_offline(LAST).ok()?)));
+            mm.platform().forget_placed();
+            assert_eq!(settled(mm).offline, if again.is_some() { 1024 } else { 0 });
+            let had = again.is_some();
+            again.into_iter().for_each(|block| mm.frames().bring_online(block));
+            assert_eq!(settled(mm), start);
+            (had, touches.get())
+        })
+    };
+    // At the end, when all of it is back.
+    let (_, touches) = play(Place::Touch(u32::MAX));
+    let had = (touches - 40..touches).filter(|&n| play(Place::Touch(n)).0).count();
+    assert!(had > 5, "{had} of {touches}");
 }
