@@ -463,7 +463,7 @@ struct quietmm_device {
     bool (*page_mkwrite)(void *context, struct quietmm_file file, uint64_t block);
     // The page has left memory, for who keeps something for cached pages. May be NULL.
     void (*forget)(void *context, struct quietmm_store store, uint64_t block);
-    // The file has ended, or the swap device is not used any more. May be NULL.
+    // The file has ended, or the swap device is not used any more: its number may be used again when this has returned. May be NULL.
     void (*end)(void *context, struct quietmm_store store);
 };
 

@@ -58,7 +58,7 @@ pub struct Device {
     pub page_mkwrite: Option<unsafe extern "C" fn(context: *mut c_void, file: File, block: u64) -> bool>,
     /// The page has left memory, for who keeps something for cached pages. May be NULL.
     pub forget: Option<unsafe extern "C" fn(context: *mut c_void, store: Store, block: u64)>,
-    /// The file has ended, or the swap device is not used any more. May be NULL.
+    /// The file has ended, or the swap device is not used any more: its number may be used again when this has returned. May be NULL.
     pub end: Option<unsafe extern "C" fn(context: *mut c_void, store: Store)>,
 }
 

@@ -93,7 +93,7 @@ pub trait BlockDevice {
         Ok(())
     }
     /// The file has ended, and no other will have its handle: whoever keeps its pages forgets them. Or the swap device is not
-    /// used any more; its number may come back with the next [`Swap::on`](crate::Swap::on).
+    /// used any more; once this has returned its number may come back with the next [`Swap::on`](crate::Swap::on).
     fn end(&self, store: Store) {
         let _ = store;
     }
