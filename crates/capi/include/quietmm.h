@@ -461,7 +461,8 @@ struct quietmm_device {
     // A page of a file that `quietmm_file_watch_writes` was called for is about to become writable through a shared mapping: true if it may. The page
     // is locked: call nothing of its file. NULL: all may.
     bool (*page_mkwrite)(void *context, struct quietmm_file file, uint64_t block);
-    // The page has left memory, for who keeps something for cached pages. May be NULL.
+    // The page has left memory, for who keeps something for cached pages: its content is wanted as before. A hint that may come late, when the page is back
+    // or its file has ended. May be NULL.
     void (*forget)(void *context, struct quietmm_store store, uint64_t block);
     // The file has ended, or the swap device is not used any more: its number may be used again when this has returned. May be NULL.
     void (*end)(void *context, struct quietmm_store store);
