@@ -405,7 +405,7 @@ struct quietmm_shortage {
     uint32_t kind;
     // log2 of the frames in the block.
     uint32_t order;
-    // The node that was asked first; all others were asked too.
+    // The node that was asked first; all others were asked too, but for those on which the page may not come.
     uint32_t node;
     // The group that has all that it may have, where that is what is short: a victim is to be found in it. All zeros: memory is short.
     struct quietmm_group group;
