@@ -405,7 +405,7 @@ struct quietmm_shortage {
     uint32_t kind;
     // log2 of the frames in the block.
     uint32_t order;
-    // The node that was asked first; all others were asked too.
+    // The node that was asked first; all others were asked too, but for those on which the page may not come.
     uint32_t node;
     // The group that has all that it may have, where that is what is short: a victim is to be found in it. All zeros: memory is short.
     struct quietmm_group group;
@@ -461,9 +461,10 @@ struct quietmm_device {
     // A page of a file that `quietmm_file_watch_writes` was called for is about to become writable through a shared mapping: true if it may. The page
     // is locked: call nothing of its file. NULL: all may.
     bool (*page_mkwrite)(void *context, struct quietmm_file file, uint64_t block);
-    // The page has left memory, for who keeps something for cached pages. May be NULL.
+    // The page has left memory, for who keeps something for cached pages: its content is wanted as before. A hint that may come late, when the page is back
+    // or its file has ended. May be NULL.
     void (*forget)(void *context, struct quietmm_store store, uint64_t block);
-    // The file has ended, or the swap device is not used any more. May be NULL.
+    // The file has ended, or the swap device is not used any more: its number may be used again when this has returned. May be NULL.
     void (*end)(void *context, struct quietmm_store store);
 };
 

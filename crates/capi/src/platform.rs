@@ -140,7 +140,7 @@ pub struct Shortage {
     pub kind: u32,
     /// log2 of the frames in the block.
     pub order: u32,
-    /// The node that was asked first; all others were asked too.
+    /// The node that was asked first; all others were asked too, but for those on which the page may not come.
     pub node: u32,
     /// The group that has all that it may have, where that is what is short: a victim is to be found in it. All zeros: memory is short.
     pub group: Group,

@@ -64,8 +64,12 @@ pub trait BlockDevice {
             one.result = self.write(one.store, one.block, one.frame);
         }
     }
-    /// The page has left memory, and no CPU can use it any more: whoever keeps something for cached pages forgets it.
-    /// Interrupts are on and no spin lock is held.
+    /// The page has left memory, and no CPU can use it any more: whoever keeps something for cached pages forgets it. Its content is wanted as
+    /// before.
+    ///
+    /// A hint: it comes when the page is out of its cache, so what others do with the block may come first. The page may have been read anew
+    /// and be in memory, the block of swap may be another page's, the file may have ended, and the swap device be off or on again. What is
+    /// forgotten has to be what can be had again. Interrupts are on and no spin lock is held.
     fn forget(&self, store: Store, block: u64) {
         let _ = (store, block);
     }
@@ -93,7 +97,7 @@ pub trait BlockDevice {
         Ok(())
     }
     /// The file has ended, and no other will have its handle: whoever keeps its pages forgets them. Or the swap device is not
-    /// used any more; its number may come back with the next [`Swap::on`](crate::Swap::on).
+    /// used any more; once this has returned its number may come back with the next [`Swap::on`](crate::Swap::on).
     fn end(&self, store: Store) {
         let _ = store;
     }

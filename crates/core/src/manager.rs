@@ -200,7 +200,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         crate::ipi::serve(&CpuGuard::new(self));
     }
 
-    /// A counter, summed over all CPUs. While they run it is a sum of moments.
+    /// A counter, summed over all CPUs. While they run it is a sum of moments. What the handler of an interrupt does while the task that it
+    /// interrupted counts the same may be missing.
     ///
     /// # Examples
     /// ```

@@ -3,6 +3,7 @@
 use super::limits::{Limits, Pause};
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId};
+use crate::error::Error;
 use crate::kind::Kind;
 use crate::memmap::MAX_ORDER;
 use crate::memmap::{Chain, Frame, FrameBlock, FrameTable};
@@ -44,7 +45,7 @@ struct Short(Word32);
 struct Hot {
     lock: SpinLock<{ Scope::ZoneLock as u8 }>,
     free: Word64,
-    /// The block that is on its way offline: its first frame plus one, or 0.
+    /// The block that is on its way offline: its first frame plus one; plus two while what was retired of one that stays is put back; or 0.
     leaving: Word32,
     /// Frames of it that are retired.
     left: Word32,
@@ -110,7 +111,12 @@ impl Zone {
 
     /// The block that is on its way offline.
     pub fn leaving<P: Platform>(&self, p: &P) -> Option<FrameNumber> {
-        self.hot.leaving.get(p).checked_sub(1).map(FrameNumber)
+        self.hot
+            .leaving
+            .get(p)
+            .checked_sub(1)
+            .map(FrameNumber)
+            .filter(|first| first.0.is_multiple_of(1 << MAX_ORDER))
     }
 
     pub fn contains(&self, n: FrameNumber) -> bool {
@@ -200,16 +206,25 @@ impl<P: Platform> ZoneGuard<'_, P> {
         }
     }
 
-    /// From now on what is freed into this block is retired; false if another is on its way.
-    pub fn begin_leave(&self, first: FrameNumber) -> bool {
+    /// From now on what is freed into this block is retired.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFrame`] if it is out of use; [`Error::Busy`] if a block is on its way, or being put back.
+    pub fn begin_leave(&self, first: FrameNumber) -> Result<(), Error> {
         let (p, hot) = (self.p, self.hot());
-        let first_one = hot.leaving.get(p) == 0;
-        if first_one {
-            hot.leaving.set(p, first.0 + 1);
-            hot.left.set(p, 0);
-            self.zone.limits.pause(p, Pause::Leaving);
+        let busy = hot.leaving.get(p);
+        // Whoever puts a block to use again begins with its first frame: as long as the last is out of use it is not ours to put back.
+        let last = self.frames.get(first.add((1 << MAX_ORDER) - 1));
+        if last.kind(p) == Kind::Absent && (busy.wrapping_sub(1) ^ first.0) >> MAX_ORDER != 0 {
+            return Err(Error::NoSuchFrame(first));
         }
-        first_one
+        if busy != 0 {
+            return Err(Error::Busy);
+        }
+        hot.leaving.set(p, first.0 + 1);
+        hot.left.set(p, 0);
+        self.zone.limits.pause(p, Pause::Leaving);
+        Ok(())
     }
 
     /// Frames of the block on its way that are retired.
@@ -217,14 +232,26 @@ impl<P: Platform> ZoneGuard<'_, P> {
         self.hot().left.get(self.p)
     }
 
-    /// Ends the block's way if at least so many of its frames are retired; says whether it does.
-    pub fn end_leave(&self, least: u32) -> bool {
-        let ends = self.left() >= least;
+    /// Ends the block's way if all of its frames are retired; says whether it does.
+    pub fn end_leave(&self) -> bool {
+        let ends = self.left() == 1 << MAX_ORDER;
         if ends {
             self.hot().leaving.set(self.p, 0);
             self.zone.limits.resume(self.p, Pause::Leaving);
         }
         ends
+    }
+
+    /// The block stays: what is freed into it is used again, and whoever gave it up puts back what was retired. Until he
+    /// [has](Self::stays) no block begins to leave: it would count as retired what is put back.
+    pub fn begin_stay(&self, first: FrameNumber) {
+        self.hot().leaving.set(self.p, first.0 + 2);
+        self.zone.limits.resume(self.p, Pause::Leaving);
+    }
+
+    /// All that was retired is back.
+    pub fn stays(&self) {
+        self.hot().leaving.set(self.p, 0);
     }
 
     /// Takes the free block that begins here, if one does, off its list and out of use; gives the frame after it, or the

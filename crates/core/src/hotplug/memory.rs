@@ -98,8 +98,8 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     ///
     /// # Errors
     /// [`Error::BadBlock`] if it is not aligned or not whole in one region; [`Error::NoSuchFrame`] if it is offline
-    /// already; [`Error::NotMovable`] if it holds the core's bookkeeping; [`Error::Busy`] if another block of the region
-    /// is on its way.
+    /// already, or part of memory that somebody [gets](FrameAllocator::alloc_contiguous) in one piece at this moment; [`Error::NotMovable`] if it holds
+    /// the core's bookkeeping; [`Error::Busy`] if a block of the region is on its way.
     ///
     /// # Examples
     /// ```
@@ -115,17 +115,12 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let mm = self.mm;
         let p = mm.platform();
         let zone = mm.zone_of_block(first)?;
-        for n in (0..FRAMES).map(|i| first.add(i)) {
-            match mm.memmap().get(n).kind(p) {
-                // It stays what it is, so that no lock is needed for the look.
-                Kind::Reserved => return Err(Error::NotMovable(n)),
-                Kind::Absent if zone.leaving(p) != Some(first) => return Err(Error::NoSuchFrame(n)),
-                _ => {}
-            }
+        // It stays what it is, so that no lock is needed for the look.
+        let is_reserved = |n: &FrameNumber| mm.memmap().get(*n).kind(p) == Kind::Reserved;
+        if let Some(n) = (0..FRAMES).map(|i| first.add(i)).find(is_reserved) {
+            return Err(Error::NotMovable(n));
         }
-        if !zone.lock(mm).begin_leave(first) {
-            return Err(Error::Busy);
-        }
+        zone.lock(mm).begin_leave(first)?;
         let (mut n, mut work) = (first, Work::begin(mm));
         while n < first.add(FRAMES) {
             // What is freed behind this walk is retired by whoever frees it.
@@ -197,8 +192,9 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let mm = self.mm;
         let (p, first) = (mm.platform(), leaving.first);
         let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
-        zone.lock(mm).end_leave(0);
+        zone.lock(mm).begin_stay(first);
         mm.put_back_retired(zone, first);
+        zone.lock(mm).stays();
     }
 
     /// Memory comes back. Any context but an interrupt handler. No IPI.
@@ -220,8 +216,9 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let mm = self.mm;
         let (p, first) = (mm.platform(), block.first);
         let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
-        mm.put_back_retired(zone, first);
+        // First: whoever takes the block offline again, once it is back, counts it again.
         zone.lock(mm).count_offline(-(FRAMES as i32));
+        mm.put_back_retired(zone, first);
         set_watermarks(mm);
         mm.emit(Event::MemoryOnline { first, frames: FRAMES });
     }
@@ -250,7 +247,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         // What has gone was freed here, into the block.
         let guard = zone.lock(mm);
-        let empty = guard.end_leave(FRAMES);
+        let empty = guard.end_leave();
         guard.count_offline(if empty && offline { FRAMES as i32 } else { 0 });
         empty
     }

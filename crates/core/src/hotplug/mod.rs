@@ -49,14 +49,19 @@ impl<P: Platform> Manager<'_, P> {
             return Err(Error::NotOnline);
         }
         // The pages and the batch first: what is freed with them goes to the lists of frames. Nothing comes after
-        // those, since this CPU runs nothing else and interrupt handlers take no frames.
+        // those but from interrupt handlers, since this CPU runs nothing else.
         self.drain_lru_batch();
         self.drain_batch();
-        if !p.broken(Rule::OfflineDrainsLists) {
-            self.frames().drain_here();
-        }
+        let drain = || {
+            if !p.broken(Rule::OfflineDrainsLists) {
+                self.frames().drain_here();
+            }
+        };
+        drain();
         self.emit(Event::CpuOffline);
         let here = CpuGuard::new(self);
+        // INV-7: what a handler has freed meanwhile. None comes any more.
+        drain();
         if !p.broken(Rule::OfflineLeavesMasks) {
             unload(&here);
         }

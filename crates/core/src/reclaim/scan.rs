@@ -45,7 +45,7 @@ pub(crate) fn direct<P: Platform>(
     let shrunk = over_sweeps(mm, work, |work| {
         let (mut last, mut all) = (None, Shrunk::default());
         for zone in mm.zones_for(request) {
-            if purged + all.freed >= want {
+            if all.freed.saturating_add(purged) >= want {
                 break;
             }
             if last.replace(zone.node) != Some(zone.node) {
@@ -55,7 +55,7 @@ pub(crate) fn direct<P: Platform>(
         // What was purged is enough not to wait for more.
         if purged > 0 { Shrunk { waiting: 0, ..all } } else { all }
     });
-    let reclaimed = purged + shrunk;
+    let reclaimed = shrunk.saturating_add(purged);
     if reclaimed > 0 { reclaimed } else { mm.purge_frames(1, true) }
 }
 
@@ -367,7 +367,8 @@ pub(super) struct Shrunk {
 impl Shrunk {
     fn add(&mut self, other: Shrunk) {
         self.scanned += other.scanned;
-        self.freed += other.freed;
+        // A cache may have said anything.
+        self.freed = self.freed.saturating_add(other.freed);
         self.waiting += other.waiting;
     }
 }

@@ -161,10 +161,11 @@ impl<'p, P: Platform> Swap<'_, 'p, P> {
             area.state.store(p, state::GONE, Ordering::Release);
             return Err(error);
         }
-        mm.end_area(area);
+        // Before the number is free: else this would be about the next device that has it.
         if let Some(devices) = p.device() {
             devices.end(Store::Swap(device));
         }
+        mm.end_area(area);
         Ok(())
     }
 }

@@ -178,3 +178,47 @@ fn a_handler_may_come_at_any_time() {
         }
     }
 }
+
+/// CPU 1 goes offline, and `handler` comes there as the interrupts go on for the `n`th time; says how often they did before the CPU was gone.
+fn goes_interrupted(mm: &Mm<'_>, n: usize, handler: impl FnOnce(&Mm<'_>) + 'static) -> usize {
+    const MANY: usize = 1000;
+    let host = mm.platform();
+    let nothing = |_| Box::new(|_: &Mm<'_>| {}) as Box<dyn FnOnce(&Mm<'_>)>;
+    let mut hooks: Vec<_> = (0..MANY).map(nothing).collect();
+    hooks[n] = Box::new(handler);
+    host.on_irqs_on.borrow_mut().extend(hooks);
+    host.on(1, || mm.cpu_offline().unwrap());
+    host.off[1].set(true);
+    // The last time it is gone.
+    MANY - host.on_irqs_on.take().len() - 1
+}
+
+/// A handler frees a block whenever it can while its CPU goes offline: the CPU leaves none behind (INV-7).
+#[test]
+fn a_cpu_goes_without_what_handlers_have_freed() {
+    for policy in POLICIES {
+        let (mut n, mut times) = (0, 1);
+        while n < times {
+            let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+            host.run(config(policy), |mm| {
+                let start = settled(mm);
+                let block = Rc::new(RefCell::new(mm.frames().alloc(0, AllocFrom::NOW).ok()));
+                mm.frames().drain(Certainty::Certain);
+                let frees = Rc::clone(&block);
+                times = goes_interrupted(mm, n, move |mm| {
+                    let block = frees.take();
+                    frees.replace(block.and_then(|block| mm.frames().free_in_handler(block)));
+                });
+                assert_eq!((mm.validate().broken, mm.frames().on_lists()), (None, 0), "{policy}, {n}");
+                give_back(mm, block.take().into_iter().collect());
+                mm.frames().drain(Certainty::Certain);
+                assert_eq!(mm.frames().available(), start.free, "{policy}, {n}");
+                host.off[1].set(false);
+                host.on(1, || mm.cpu_online().unwrap());
+                assert_eq!(settled(mm), start);
+            });
+            n += 1;
+        }
+        assert!(times > 1, "{policy}: {times}");
+    }
+}

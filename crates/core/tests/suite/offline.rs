@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::faults::{AT, read_all, showing};
-use machine::race::{at_every_touch, race};
+use machine::race::{Place, at, at_every_touch, race};
 use machine::{Host, Mm, Setup, bare, everywhere_as, give_back, keep_batches, pcp, settled};
 use proptest::prelude::*;
 use quietmm::{
@@ -487,4 +487,108 @@ fn blocks_are_those_that_lie_whole_in_a_region() {
             }
         });
     }
+}
+
+/// A block has a thousand frames, to each of which the same is done: most touches are left out, but not the same ones in each step.
+fn seldom(place: Place) -> Place {
+    match place {
+        Place::Touch(n) => Place::Touch(13 * n),
+        place => place,
+    }
+}
+
+/// Two take the same block offline: wherever the first stood when the second did, one of them has it, and nobody is given a frame of it.
+#[test]
+fn of_two_who_take_a_block_offline_one_has_it() {
+    let cases = at_every_touch(&cpus(2), &small("linux"), None, |mm, place| {
+        let (place, start) = (seldom(place), settled(mm));
+        let begun = Cell::new(None);
+        let first = || begun.set(Some(mm.frames().begin_offline(LAST)));
+        let gone = race(mm, place, first, || Some(finished(mm, mm.frames().begin_offline(LAST).ok()?)));
+        match begun.take().unwrap() {
+            Ok(leaving) => mm.frames().cancel_offline(leaving),
+            Err(error) => assert!(matches!(error, Error::NoSuchFrame(LAST) | Error::Busy), "{error}"),
+        }
+        let audit = settled(mm);
+        assert_eq!((audit.broken, audit.offline), (None, if gone.is_some() { 1024 } else { 0 }));
+        let given = all(mm);
+        assert!(gone.is_none() || !given.iter().any(|frame| is_in(LAST, frame.first())), "{place:?}");
+        give_back(mm, given);
+        gone.into_iter().for_each(|block| mm.frames().bring_online(block));
+        assert_eq!(settled(mm), start);
+    });
+    assert!(cases.results.len() > 100, "{} cases", cases.results.len());
+}
+
+/// One gives a block up, another begins with it: what the first has not put back yet is not counted twice, so the block stays while a frame of
+/// it is in use.
+#[test]
+fn a_block_that_is_given_up_begins_anew() {
+    let cases = at_every_touch(&cpus(2), &small("linux"), None, |mm, place| {
+        let place = seldom(place);
+        let (mut held, others): (Vec<_>, Vec<_>) =
+            all(mm).into_iter().partition(|frame| is_in(LAST, frame.first()));
+        held.sort_by_key(Frames::first);
+        let (in_use, freed) = (held.pop().unwrap(), Cell::new(held.pop()));
+        give_back(mm, others);
+        give_back(mm, held);
+        settled(mm);
+        let leaving = Cell::new(Some(mm.frames().begin_offline(LAST).unwrap()));
+        let again = race(
+            mm,
+            place,
+            || mm.frames().cancel_offline(leaving.take().unwrap()),
+            || {
+                mm.frames().free(freed.take().unwrap());
+                mm.frames().begin_offline(LAST)
+            },
+        );
+        match again {
+            Ok(leaving) => {
+                let remains = mm.frames().finish_offline(leaving).expect_err("one frame is in use");
+                assert_eq!(remains.frame, in_use.first());
+                mm.frames().cancel_offline(remains.leaving);
+            }
+            Err(error) => assert_eq!(error, Error::Busy),
+        }
+        mm.frames().free(in_use);
+        assert_eq!(settled(mm).broken, None);
+        mm.frames().bring_online(finished(mm, mm.frames().begin_offline(LAST).unwrap()));
+    });
+    assert!(cases.results.len() > 100, "{} cases", cases.results.len());
+}
+
+/// A block that is all of its region but for the bookkeeping comes back, and another takes it offline again at once: never are more frames
+/// offline than there are.
+#[test]
+fn a_block_comes_back_while_another_takes_it_offline() {
+    const HALF: u32 = BLOCK / 2;
+    let region = |start, frames| Region { start, frames, node: NodeId(0) };
+    let regions =
+        Some(vec![region(FIRST, 2 * BLOCK + HALF), region(FrameNumber(LAST.0 - HALF), HALF + BLOCK)]);
+    let setup = Setup { regions, ..cpus(2) };
+    // Whether the other had it, and how often the first touched memory.
+    let play = |place| {
+        at(&setup, &small("linux"), None, |mm| {
+            let start = settled(mm);
+            let block = Cell::new(Some(finished(mm, mm.frames().begin_offline(LAST).unwrap())));
+            let before = mm.platform().touches_of(0);
+            let touches = Cell::new(0);
+            let first = || {
+                mm.frames().bring_online(block.take().unwrap());
+                touches.set(mm.platform().touches_of(0) - before);
+            };
+            let again = race(mm, place, first, || Some(finished(mm, mm.frames().begin_offline(LAST).ok()?)));
+            mm.platform().forget_placed();
+            assert_eq!(settled(mm).offline, if again.is_some() { 1024 } else { 0 });
+            let had = again.is_some();
+            again.into_iter().for_each(|block| mm.frames().bring_online(block));
+            assert_eq!(settled(mm), start);
+            (had, touches.get())
+        })
+    };
+    // At the end, when all of it is back.
+    let (_, touches) = play(Place::Touch(u32::MAX));
+    let had = (touches - 40..touches).filter(|&n| play(Place::Touch(n)).0).count();
+    assert!(had > 5, "{had} of {touches}");
 }

@@ -325,3 +325,28 @@ fn caches_hear_of_which_node_memory_is_short() {
         give_back(mm, held);
     });
 }
+
+/// However much a cache says that it gave, beside what another did.
+#[test]
+fn a_cache_that_says_too_much_is_believed() {
+    let host = Host::new(machine::showing::two_nodes());
+    host.run(bare("linux"), |mm| {
+        let mut held = take_free(mm);
+        let gave = Rc::new(RefCell::new(held.split_off(held.len() - 256)));
+        let cache = Rc::clone(&gave);
+        // SAFETY: the machine asks only inside `run`, while the manager lives.
+        let own: &'static Mm<'static> = unsafe { &*(&raw const *mm).cast() };
+        host.shrinker.set(true);
+        *host.on_shrink.borrow_mut() = Some(Rc::new(move |ask| {
+            if ask.node == NodeId(0) {
+                return 1;
+            }
+            give_back(own, cache.take());
+            u32::MAX
+        }));
+        held.extend(mm.frames().alloc(0, AllocFrom::HERE));
+        assert_eq!(gave.borrow().len(), 0);
+        host.on_shrink.take();
+        give_back(mm, held);
+    });
+}

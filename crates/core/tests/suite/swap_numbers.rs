@@ -209,3 +209,23 @@ fn a_device_that_is_going_is_neither_taken_nor_sent_away_by_another() {
         end(mm, &[id], &[3]);
     });
 }
+
+/// Until the machine has heard that a device has gone its number is nobody else's: what goes to the next device of that number would be
+/// forgotten with the first.
+#[test]
+fn a_number_comes_back_when_the_machine_has_heard_of_the_end() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        on(mm, 3, 1);
+        let said = Rc::new(RefCell::new(Vec::new()));
+        let says = Rc::clone(&said);
+        host.on_end.borrow_mut().push_back(Box::new(move |mm: &Mm<'_>| {
+            says.borrow_mut().push(mm.swap().on(3, CLUSTER, 0));
+            says.borrow_mut().push(mm.swap().off(3));
+        }));
+        assert_eq!(mm.swap().off(3), Ok(()));
+        assert_eq!(*said.borrow(), [Err(Error::NoSuchSwapDevice); 2]);
+        on(mm, 3, 1);
+        assert_eq!(mm.swap().off(3), Ok(()));
+    });
+}

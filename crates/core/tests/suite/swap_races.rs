@@ -2,11 +2,16 @@
 
 use crate::machine;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use machine::race::{Cases, Place, at_every_touch, race};
-use machine::swapping::{AT, DEVICE, anonymous, end, is_out, read, sound, squeeze, swapping, write, written};
+use machine::swapping::{
+    AT, DEVICE, anonymous, end, is_out, read, reclaim, sound, squeeze, swapping, take_free, write, written,
+};
 use machine::{Host, Mm, Setup, exhaust, give_back, pages};
 use quietmm::platform::{Cpus, DeviceError, Store};
-use quietmm::{Backing, Error, NodeId, PageNumber, Prot, SpaceId};
+use quietmm::{Advice, Backing, Error, NodeId, PageNumber, Prot, SpaceId};
 
 fn setup(cpus: u32) -> Setup {
     Setup { cpus, frames: 256, ..Setup::default() }
@@ -449,5 +454,87 @@ fn where_the_other_node_is_full_nothing_moves_and_nothing_is_lost() {
         give_back(mm, far);
         assert_eq!(mm.space(id).migrate(pages(AT, 4), NodeId(1)), Ok(4));
         assert_eq!(machine::settled(mm).broken, None);
+    });
+}
+
+/// The machine hears that a page has left memory when that is no longer so: it has come back and was changed, its device is off and
+/// another has the number, and it went to the same block of that. Nothing is lost of what is there now.
+#[test]
+fn a_device_hears_late_that_a_page_has_left() {
+    let out = |mm: &Mm<'_>, id| {
+        mm.drain_lru_batch();
+        mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+        assert!(is_out(mm, id, AT));
+    };
+    let host = Host::new(setup(2));
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 512, 1);
+        let block = Rc::new(Cell::new(None));
+        let found = Rc::clone(&block);
+        host.on_forget.borrow_mut().push_back(Box::new(move |mm| {
+            let host = mm.platform();
+            host.on(1, || {
+                let old = host.kept(Store::Swap(DEVICE), 0);
+                mm.space(id).switch_to().unwrap();
+                assert_eq!(host.read(mm, id, AT), Ok(AT));
+                mm.swap().off(DEVICE).unwrap();
+                mm.swap().on(DEVICE, 512, 0).unwrap();
+                host.write(mm, id, AT, 77).unwrap();
+                out(mm, id);
+                found.set(Some((old, host.kept(Store::Swap(DEVICE), 0))));
+                mm.unload();
+            });
+        }));
+        out(mm, id);
+        assert_eq!(block.get(), Some((Some(AT), Some(77))), "the same block");
+        assert_eq!(read(mm, id, AT), Ok(77));
+        end(mm, &[id], &[DEVICE]);
+    });
+}
+
+/// The same of a file: its page is back in memory, or it has ended and the next file has its place.
+#[test]
+fn a_device_hears_late_that_a_page_of_a_file_has_left() {
+    let host = Host::new(setup(1));
+    host.run(swapping("linux"), |mm| {
+        let word = |mm: &Mm<'_>, file| {
+            let mut word = [0; 8];
+            mm.file(file).read(0, &mut word).unwrap();
+            u64::from_ne_bytes(word)
+        };
+        let write = |mm: &Mm<'_>, file, word: u64| {
+            mm.file(file).write(0, &word.to_ne_bytes()).unwrap();
+            mm.file(file).write_back().unwrap();
+        };
+        // Its page leaves memory, and `then` comes before the device hears of it. Memory was short.
+        let leaves = |then: Box<dyn FnOnce(&Mm<'_>)>| {
+            mm.drain_lru_batch();
+            let held = take_free(mm);
+            host.on_forget.borrow_mut().push_back(Box::new(move |mm| {
+                give_back(mm, held);
+                then(mm);
+            }));
+            reclaim(mm);
+            assert!(host.on_forget.borrow().is_empty(), "it went");
+        };
+        let file = mm.create_file(1).unwrap();
+        write(mm, file, 7);
+        leaves(Box::new(move |mm| {
+            assert_eq!(word(mm, file), 7);
+            write(mm, file, 8);
+        }));
+        assert_eq!(word(mm, file), 8);
+        let next = Rc::new(Cell::new(None));
+        let made = Rc::clone(&next);
+        leaves(Box::new(move |mm| {
+            mm.file(file).destroy().unwrap();
+            let file = mm.create_file(1).unwrap();
+            write(mm, file, 9);
+            made.set(Some(file));
+        }));
+        let next = next.get().unwrap();
+        assert_eq!((next.index(), word(mm, next)), (file.index(), 9));
+        mm.file(next).destroy().unwrap();
+        sound(mm);
     });
 }

@@ -89,6 +89,7 @@ impl BlockDevice for Host {
         if let Some(other) = self.device.get() {
             other.end(store);
         }
+        self.next(&self.on_end);
     }
     fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.note(Happened::DiskWrite(to, block));

@@ -175,6 +175,8 @@ pub struct Host {
     pub on_discard: RefCell<VecDeque<Hook>>,
     /// What happens when a page has left its cache.
     pub on_forget: RefCell<VecDeque<Hook>>,
+    /// What happens when a file or a swap device has ended.
+    pub on_end: RefCell<VecDeque<Hook>>,
     /// What happens when reclaim has taken the entry of a page out, and has not flushed it: see
     /// [`when_unmapped`](Self::when_unmapped).
     on_unmapped: RefCell<VecDeque<(SpaceId, u64, Hook)>>,
@@ -278,6 +280,7 @@ impl Host {
             on_mkwrite: RefCell::default(),
             on_discard: RefCell::default(),
             on_forget: RefCell::default(),
+            on_end: RefCell::default(),
             on_unmapped: RefCell::default(),
             on_out_of_memory: RefCell::default(),
             shrinker: Cell::new(false),
