@@ -189,7 +189,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
                     ) {
                         Ok(()) => {
                             let first = FrameNumber(first);
-                            mm.own_run(first, frames, &mut work);
+                            mm.own_run(zone, first, frames, &mut work);
                             mm.put_run(first.add(frames), blocks * FRAMES - frames, &mut work, |_| true);
                             if zone.is_short(mm.platform()) {
                                 mm.wake_kswapd(zone);
@@ -277,12 +277,16 @@ impl<P: Platform> Manager<'_, P> {
         true
     }
 
-    /// Frames that are out of use belong to whoever asked for them.
-    fn own_run(&self, first: FrameNumber, frames: u32, work: &mut Work<'_, '_, P>) {
+    /// Frames of a zone that are out of use belong to whoever asked for them. Under its lock: whoever begins to take a block offline there sees
+    /// that its last frame is out of use, or that none is.
+    fn own_run(&self, zone: &Zone, first: FrameNumber, frames: u32, work: &mut Work<'_, '_, P>) {
         let p = self.platform();
-        for frame in (0..frames).map(|i| self.memmap().get(first.add(i))) {
-            frame.set_kind(p, Kind::Kernel, 0);
-            work.did(cost::ENTRY);
+        for step in (0..frames).step_by(STEP as usize) {
+            let guard = zone.lock(self);
+            (step..frames.min(step + STEP))
+                .for_each(|i| self.memmap().get(first.add(i)).set_kind(p, Kind::Kernel, 0));
+            drop(guard);
+            work.did(STEP * cost::ENTRY);
         }
     }
 
