@@ -290,7 +290,7 @@ impl<P: Platform> Manager<'_, P> {
             return false;
         }
         self.unlist(n);
-        if let Some(device) = self.device_of(id) {
+        if let Some(device) = p.device() {
             device.forget(Store::File(id), index);
         }
         self.emit(Event::Evicted { frame: n });

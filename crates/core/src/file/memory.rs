@@ -32,7 +32,7 @@ use crate::group::Payer;
 use crate::handle::{FileId, FileSlot};
 use crate::kind::Kind;
 use crate::memmap::{MAX_INDEX, flag};
-use crate::platform::{BlockDevice, Platform, Store};
+use crate::platform::{BlockDevice, Platform};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::swap::SwapIn;
@@ -89,8 +89,8 @@ impl<P: Platform> File<'_, '_, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// A new file of `pages` pages, all holes, that no device keeps: the [`BlockDevice`](crate::platform::BlockDevice) is never asked
-    /// for it. What is written to it stays in memory, or goes to [`Swap`](crate::Swap) where memory is short. Memory that programs share is such a
+    /// A new file of `pages` pages, all holes, that no device keeps: the [`BlockDevice`](crate::platform::BlockDevice) hears of it only when a page that
+    /// nobody has written to leaves memory ([`forget`](crate::platform::BlockDevice::forget)). What is written to it stays in memory, or goes to [`Swap`](crate::Swap) where memory is short. Memory that programs share is such a
     /// file, and so are the files of a file system in memory. All calls of a [`File`](crate::File) are for it too;
     /// [`File::write_back`](crate::File::write_back) has nothing to do, and a page that swap cannot give back is
     /// [`Error::Device`] to who reads or writes by copy, [`Error::SwapDevice`] to a fault. May wait for memory.
@@ -134,14 +134,6 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The device that keeps a file, if one does.
     pub(super) fn device_of(&self, id: impl Into<FileSlot>) -> Option<&dyn BlockDevice> {
         if self.is_memory_file(id) { None } else { self.platform().device() }
-    }
-
-    /// The device that keeps what is in a store, if one does.
-    pub(crate) fn keeper_of(&self, store: Store) -> Option<&dyn BlockDevice> {
-        match store {
-            Store::File(id) => self.device_of(id),
-            Store::Swap(_) => self.platform().device(),
-        }
     }
 
     /// A page of a memory file that is to go, flushed and locked, becomes one of the swap cache, in the slot that it has got, if nobody but the

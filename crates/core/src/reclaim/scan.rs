@@ -645,7 +645,7 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     if !taken {
         return Fate::Keep;
     }
-    if let Some(device) = mm.keeper_of(store) {
+    if let Some(device) = p.device() {
         device.forget(store, block);
     }
     mm.leave_shadow(store, block);
