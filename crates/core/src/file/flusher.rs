@@ -99,8 +99,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// shared or alone. May wait.
     pub(super) fn balance_dirty(&self, id: FileId) {
         let limit = self.config().dirty_limit;
-        let counts = limit > 0 && !self.is_memory_file(id);
-        if !counts || self.platform().broken(Rule::WriteBackAtLimit) {
+        if limit == 0 || self.platform().broken(Rule::WriteBackAtLimit) {
             return;
         }
         for _ in 0..TRIES {

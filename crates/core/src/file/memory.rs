@@ -89,11 +89,13 @@ impl<P: Platform> File<'_, '_, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// A new file of `pages` pages, all holes, that no device keeps: the [`BlockDevice`](crate::platform::BlockDevice) hears of it only when a page that
-    /// nobody has written to leaves memory ([`forget`](crate::platform::BlockDevice::forget)). What is written to it stays in memory, or goes to [`Swap`](crate::Swap) where memory is short. Memory that programs share is such a
-    /// file, and so are the files of a file system in memory. All calls of a [`File`](crate::File) are for it too;
-    /// [`File::write_back`](crate::File::write_back) has nothing to do, and a page that swap cannot give back is
-    /// [`Error::Device`] to who reads or writes by copy, [`Error::SwapDevice`] to a fault. May wait for memory.
+    /// A new file of `pages` pages, all holes, that no device keeps: the [`BlockDevice`](crate::platform::BlockDevice) is asked for none of its pages, and told
+    /// only what it is told of any file: that a clean page has left memory, that the file has ended, and, where somebody
+    /// [watches](crate::File::watch_writes) it, that a page is to be written to. What is written to it stays in memory, or goes to
+    /// [`Swap`](crate::Swap) where memory is short. Memory that programs share is such a file, and so are the files of a file system in memory.
+    ///
+    /// All calls of a [`File`](crate::File) are for it too; [`File::write_back`](crate::File::write_back) has nothing to do, and a page that swap cannot
+    /// give back is [`Error::Device`] to who reads or writes by copy, [`Error::SwapDevice`] to a fault. May wait for memory.
     ///
     /// # Errors
     /// [`Error::BadRange`] above 2^36 pages; [`Error::OutOfMemory`].
@@ -131,7 +133,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         bytes <= MAX_PAGES * PAGE_SIZE || !self.is_memory_file(id)
     }
 
-    /// The device that keeps a file, if one does.
+    /// The device that keeps a file's pages, if one does.
     pub(super) fn device_of(&self, id: impl Into<FileSlot>) -> Option<&dyn BlockDevice> {
         if self.is_memory_file(id) { None } else { self.platform().device() }
     }

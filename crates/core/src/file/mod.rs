@@ -86,7 +86,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
             work.did(cost::FRAME);
         }
         mm.drop_out(id.slot, 0..file.pages(p));
-        if let Some(device) = mm.device_of(id) {
+        if let Some(device) = p.device() {
             device.end(Store::File(id));
         }
         mm.root.files.release(mm, id.slot.0);

@@ -96,7 +96,7 @@ impl<P: Platform> Manager<'_, P> {
     pub(super) fn ask_for_locked(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
         let mut may = true;
         if self.file_at(id.slot()).is_asked_for() {
-            may = self.device_of(id).is_none_or(|device| device.page_mkwrite(id, index).is_ok());
+            may = self.platform().device().is_none_or(|device| device.page_mkwrite(id, index).is_ok());
             self.emit(Event::WriteAsked { may });
         }
         if may {

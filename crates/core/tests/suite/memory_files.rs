@@ -394,6 +394,10 @@ fn what_is_out_is_charged_to_nobody_and_what_comes_back_to_who_wants_it() {
         assert!((AT..AT + 32).all(|page| seen(mm, 0, id, page) == Ok(page)));
         assert!(charged(groups[0]) <= before + 8);
         assert!(in_swap(mm, file) >= 24);
+        // But not for what a device that goes off gives back: that goes to the group of whoever has asked.
+        mm.swap().off(DEVICE).unwrap();
+        assert_eq!((in_swap(mm, file), mm.file(file).cached_pages()), (0, Ok(32)));
+        assert!(charged(groups[0]) >= before + 32);
         end(mm, &[id], &[file]);
         groups.into_iter().for_each(|group| mm.group(group).destroy().unwrap());
     });
@@ -433,6 +437,49 @@ fn dirty_pages_of_memory_files_count_as_none_that_a_device_is_to_get() {
         assert_eq!((0..32).find(|&page| copied(mm, file, page) != Ok(page)), None);
         assert_eq!((mm.dirty_pages(), mm.platform().mkwrites.borrow().len()), (0, 0));
         sound(mm);
+        end(mm, &[id], &[file]);
+    });
+}
+
+#[test]
+fn nothing_is_read_ahead_of_a_memory_file_but_from_swap() {
+    at(&setup(1), &Config { read_ahead: 8, ..swapping("linux") }, None, |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let file = mm.create_memory_file(64).unwrap();
+        let id = shown_on(mm, 0, shared(file), 64);
+        assert!((0..4).all(|page| seen(mm, 0, id, AT + page) == Ok(0)));
+        let open = quietmm::ReadAhead::new();
+        for page in 4..8 {
+            assert_eq!(mm.file(file).read_with(&open, page * PAGE_SIZE, &mut [0; 8]), Ok(8));
+        }
+        assert_eq!(mm.file(file).cached_pages(), Ok(8), "holes that nobody has touched take no memory");
+        assert_eq!(mm.file(file).read_ahead(0, 64), Ok(0));
+        (0..32).for_each(|page| assert_eq!(copy(mm, file, page, page), Ok(8)));
+        squeeze(mm);
+        assert_eq!((0..32).find(|&page| seen(mm, 0, id, AT + page) != Ok(page)), None);
+        assert!(mm.platform().read_commands.get() < 32, "they lie beside each other on the device");
+        end(mm, &[id], &[file]);
+    });
+}
+
+#[test]
+fn a_file_system_in_memory_may_refuse_what_programs_would_write() {
+    at(&setup(1), &swapping("linux"), None, |mm| {
+        let host = mm.platform();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let file = mm.create_memory_file(4).unwrap();
+        mm.file(file).watch_writes().unwrap();
+        let id = shown_on(mm, 0, shared(file), 4);
+        host.refuse_mkwrite.set(true);
+        assert_eq!(host.write(mm, id, AT, 1), Err(Error::WriteRefused(PageNumber(AT))));
+        host.refuse_mkwrite.set(false);
+        for value in 1..4 {
+            host.write(mm, id, AT, value).unwrap();
+            squeeze(mm);
+            assert_eq!((in_swap(mm, file), seen(mm, 0, id, AT)), (1, Ok(value)));
+        }
+        // Once: it has been dirty ever since.
+        assert_eq!(host.mkwrites.borrow().len(), 2);
         end(mm, &[id], &[file]);
     });
 }
