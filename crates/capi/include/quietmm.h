@@ -1014,6 +1014,17 @@ enum quietmm_error quietmm_create_file(const struct quietmm *mm,
                                        uint64_t pages,
                                        struct quietmm_file *file);
 
+// The same of a file that no device keeps: what is written to it stays in memory, or goes to swap. Memory that programs share is such a file. On; it may
+// wait for memory. OUT_OF_MEMORY, BAD_RANGE above 2^36 pages.
+enum quietmm_error quietmm_create_memory_file(const struct quietmm *mm,
+                                              uint64_t pages,
+                                              struct quietmm_file *file);
+
+// Pages of a memory file that are in swap; of other files 0. Any context.
+enum quietmm_error quietmm_file_swapped_pages(const struct quietmm *mm,
+                                              struct quietmm_file file,
+                                              uint64_t *pages);
+
 // Ends a file; what is still dirty is dropped. On; it may wait. BUSY while something maps it.
 enum quietmm_error quietmm_file_destroy(const struct quietmm *mm, struct quietmm_file file);
 

@@ -44,6 +44,19 @@ pub extern "C" fn quietmm_create_file(mm: &Kernel, pages: u64, file: &mut MaybeU
     answer(mm.mm().create_file(pages).map(File::from), Some(file))
 }
 
+/// The same of a file that no device keeps: what is written to it stays in memory, or goes to swap. Memory that programs share is such a file. On; it may
+/// wait for memory. OUT_OF_MEMORY, BAD_RANGE above 2^36 pages.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_create_memory_file(mm: &Kernel, pages: u64, file: &mut MaybeUninit<File>) -> Error {
+    answer(mm.mm().create_memory_file(pages).map(File::from), Some(file))
+}
+
+/// Pages of a memory file that are in swap; of other files 0. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_file_swapped_pages(mm: &Kernel, file: File, pages: &mut MaybeUninit<u64>) -> Error {
+    answer(file.of(mm).and_then(|file| file.swapped_pages()), Some(pages))
+}
+
 /// Ends a file; what is still dirty is dropped. On; it may wait. BUSY while something maps it.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_file_destroy(mm: &Kernel, file: File) -> Error {

@@ -84,7 +84,7 @@ pub struct Config {
     pub pageout_limit: u32,
     /// Reclaim remembers which pages it took, to know those that are wanted again too soon. 4 bytes for each frame.
     pub shadows: bool,
-    /// Anonymous pages may be reclaimed: they are on the lists and can be found by the reverse map, and
+    /// Anonymous pages, and those of [memory files](crate::Manager::create_memory_file), may be reclaimed: the former are on the lists and can be found by the reverse map, and
     /// [`Swap::on`](crate::Swap::on) is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
     pub swap: bool,
     /// Mappings that a space may have, with those that `unmap` and `protect` make of one: at least 1. What bounds the memory that

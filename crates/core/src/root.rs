@@ -47,6 +47,8 @@ pub(crate) struct Root {
     pub lazy: AtomicU32,
     /// And of ranges that have a policy for nodes.
     pub placed: AtomicU32,
+    /// And of memory files.
+    pub memory_files: AtomicU32,
     /// Sets of nodes that policies of ranges name by their place here, each once. One that was never named is 0.
     pub node_sets: [AtomicU64; 63],
 }

@@ -262,6 +262,10 @@ rules! {
         "take back what CPUs may hand out of a group before its pages are reclaimed, or nobody gets more";
     ListsBeforeRefusal, "lists-before-refusal", "none",
         "put pages of a group that CPUs have on their way to its lists there before anybody is refused one";
+    BackIsDirty, "back-is-dirty", "none",
+        "make a page of a memory file dirty when it comes back from swap: nothing else has its content then";
+    BackInsideFile, "back-inside-file", "none",
+        "let no page of a memory file come back from swap to where the file has been cut, or gets a hole";
     WriteBackAtLimit, "write-back-at-limit", "none",
         "write some pages back before another becomes dirty, where as many are as may be";
     CheckRequest, "check-request", "none",

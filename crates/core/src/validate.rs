@@ -95,7 +95,8 @@ impl<P: Platform> Manager<'_, P> {
                 }
                 Kind::File => {
                     audit.file += 1;
-                    dirty += u64::from(state & flag::DIRTY != 0);
+                    let keeps = crate::memmap::Frame::is_kept_by_device(state);
+                    dirty += u64::from(state & flag::DIRTY != 0 && keeps);
                     let waits = || frame.refs.get(p) > 0 && !self.audit_cached(n);
                     cut += u64::from(state & flag::CUT != 0 || waits());
                 }
@@ -142,12 +143,15 @@ impl<P: Platform> Manager<'_, P> {
             audit.pools += 1 << crate::frame::order_of::<crate::space::Parked>(self.parked.len());
         }
         audit.batches = self.batches_in_use();
-        let mut cached = 0;
+        let (mut cached, mut out, mut out_good) = (0, 0, true);
         for id in self.live_files() {
             audit.pools += self.tree_nodes(id.slot());
             cached += self.file(id).cached_pages().unwrap_or(0);
+            let in_swap = self.audit_out(id.slot());
+            out += in_swap.unwrap_or(0);
+            out_good &= in_swap.is_none_or(|out| self.file(id).swapped_pages() == Ok(out));
         }
-        let (of_swap, swap_broken) = self.audit_swap(audit.swapped);
+        let (of_swap, swap_broken) = self.audit_swap(audit.swapped + out);
         audit.pools += of_swap;
         let vmap = self.audit_vmap();
         audit.pools += vmap.pools;
@@ -185,6 +189,7 @@ impl<P: Platform> Manager<'_, P> {
             (tables == audit.tables, "page tables that no space reaches"),
             (maps == audit.mapped + audit.parked, "mapping counts and entries that lead to pages differ"),
             (cached + cut == audit.file, "file pages that no cache holds"),
+            (out_good, "pages of a memory file that are in swap, and their count, differ"),
             (
                 !self.counts_dirty() || dirty == self.dirty_pages(),
                 "pages of files that are dirty, and their count, differ",

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use quietmm::Error;
 
 use crate::archive;
-use crate::kernel::{Linux, PROGRAM};
+use crate::kernel::{Kept, Linux, PROGRAM};
 use crate::machine::Machine;
 use crate::tree::{Body, Device, Inode, Made, mode};
 
@@ -36,7 +36,8 @@ impl<M: Machine> Linux<'_, M> {
                     Inode::new(self.inode_number(), member.mode, modified, Body::Link(bytes.to_vec()))
                 }
                 mode::FILE => {
-                    let content = self.new_content(bytes.len() as u64, Some(member.bytes.clone()))?;
+                    let content =
+                        self.new_content(bytes.len() as u64, Kept::InArchive(member.bytes.clone()))?;
                     Inode::new(self.inode_number(), member.mode, modified, Body::File(content))
                 }
                 _ => continue,

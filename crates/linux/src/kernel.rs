@@ -31,6 +31,17 @@ use crate::sync::{Spin, key_of};
 use crate::tree::{Body, Content, Device, Inode, Leaving, Left, mode};
 use crate::watches::Watches;
 
+/// What keeps the pages of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kept {
+    /// Memory and swap, as of all memory that programs share.
+    InMemory,
+    /// The machine's device.
+    OnDevice,
+    /// The same, and what was not written yet lies in this part of the archive.
+    InArchive(Range<usize>),
+}
+
 /// Whether a thread goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
@@ -168,17 +179,31 @@ impl<'p, M: Machine> Linux<'p, M> {
     }
 
     /// A file of the core's, of so many bytes.
-    pub(crate) fn new_content(&self, bytes: u64, archived: Option<Range<usize>>) -> Result<Content, Error> {
-        let file = self.mm.create_file(bytes.div_ceil(4096).max(1))?;
+    pub(crate) fn new_content(&self, bytes: u64, kept: Kept) -> Result<Content, Error> {
+        let pages = bytes.div_ceil(4096).max(1);
+        let file = match kept {
+            Kept::InMemory => self.mm.create_memory_file(pages)?,
+            Kept::OnDevice | Kept::InArchive(_) => self.mm.create_file(pages)?,
+        };
         let content = Content::new(file, &self.left);
-        // Before its length is set: that reads the last page.
-        archived.into_iter().for_each(|part| self.machine.keep(file, part));
+        if let Kept::InArchive(part) = kept {
+            // Before its length is set: that reads the last page.
+            self.machine.keep(file, part);
+        }
         self.mm.file(file).set_size(bytes)?;
         Ok(content)
     }
 
-    pub(crate) fn new_file(&self, rights: u32) -> Result<Arc<Inode>, Errno> {
-        let content = self.new_content(0, None)?;
+    /// A file that gets its name in this directory: what is in `/dev/shm` is memory that programs share.
+    pub(crate) fn new_file_in(&self, directory: &Arc<Inode>, rights: u32) -> Result<Arc<Inode>, Errno> {
+        let inside = |at: Arc<Inode>, name: &[u8]| at.get(name).ok().flatten();
+        let shared = inside(self.root.clone(), b"dev").and_then(|dev| inside(dev, b"shm"));
+        let is_memory = shared.is_some_and(|shared| Arc::ptr_eq(&shared, directory));
+        self.new_file(if is_memory { Kept::InMemory } else { Kept::OnDevice }, rights)
+    }
+
+    pub(crate) fn new_file(&self, kept: Kept, rights: u32) -> Result<Arc<Inode>, Errno> {
+        let content = self.new_content(0, kept)?;
         let mode = mode::FILE | rights & 0o7777;
         Ok(Inode::new(self.inode_number(), mode, self.clock(), Body::File(content)))
     }

@@ -8,7 +8,7 @@ use quietmm::{Advice, Backing, Error, PageNumber, PageRange, Prot, SpaceId, User
 
 use crate::areas::{Area, PAGE, What, rights};
 use crate::errno::{Answer, Errno};
-use crate::kernel::Linux;
+use crate::kernel::{Kept, Linux};
 use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::{Layout, Mapped, Memory, Thread, limit};
@@ -114,7 +114,7 @@ impl<M: Machine> Linux<'_, M> {
         let what = if flags & flag::ANONYMOUS != 0 {
             if shared {
                 // A file without a name, which all who inherit it share.
-                let content = self.new_content(bytes, None)?;
+                let content = self.new_content(bytes, Kept::InMemory)?;
                 let body = crate::tree::Body::File(content);
                 let inode = crate::tree::Inode::new(self.inode_number(), 0o100600, 0, body);
                 What::File {

@@ -11,6 +11,7 @@ mod faults;
 mod groups;
 mod hardware;
 mod hotplug;
+mod memory_files;
 mod pageout;
 mod parked;
 mod pins;
@@ -32,6 +33,6 @@ pub fn all() -> Vec<Scenario> {
     let memory = [reclaim::all(), pageout::all(), writeback::all(), cut::all(), around::all(), groups::all()];
     let quiet = [quiet::all(), broadcast::all(), parked::all()];
     let programs = [pins::all(), collapse::all(), stacks::all()];
-    let rest = [drain::all(), swap::all(), vmap::all(), blocks::all(), sweeps::all()];
+    let rest = [drain::all(), swap::all(), memory_files::all(), vmap::all(), blocks::all(), sweeps::all()];
     paging.into_iter().chain(memory).chain(quiet).chain(programs).chain(rest).flatten().collect()
 }

@@ -33,6 +33,13 @@ impl Task<'_> {
         self.world.files.borrow().len() - 1
     }
 
+    /// The same of one that goes to swap.
+    pub fn create_memory_file(&self, pages: u64) -> usize {
+        let id = self.must("create_memory_file", |mm| mm.create_memory_file(pages));
+        self.world.files.borrow_mut().push(id);
+        self.world.files.borrow().len() - 1
+    }
+
     /// The same, and its file system is asked before a program writes to it.
     pub fn create_watched_file(&self, pages: u64) -> usize {
         let file = self.create_file(pages);

@@ -38,4 +38,14 @@ impl Task<'_> {
             self.promise(self.reclaim(), "there is a page to be reclaimed");
         }
     }
+
+    /// The same until so many pages of the `n`th file are out.
+    pub fn swap_file_out(&self, n: usize, pages: u64) {
+        self.settle();
+        self.take_all_memory();
+        let file = self.file(n);
+        while self.mm().file(file).swapped_pages() != Ok(pages) {
+            self.promise(self.reclaim(), "there is a page to be reclaimed");
+        }
+    }
 }

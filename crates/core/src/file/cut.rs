@@ -126,7 +126,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         let File { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::CutFile);
         let file = mm.find_file(id)?;
-        if bytes > MAX_PAGES * PAGE_SIZE {
+        if bytes > MAX_PAGES * PAGE_SIZE || !mm.may_be_long(id, bytes) {
             return Err(Error::BadRange);
         }
         let _alone = file.io.write(mm);
@@ -299,7 +299,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     fn discard(&self, id: FileId, pages: Range<u64>) -> Result<(), Error> {
-        match self.platform().device() {
+        match self.device_of(id) {
             Some(device) if !pages.is_empty() => device.discard(id, pages).map_err(|_| Error::Device),
             _ => Ok(()),
         }
@@ -331,7 +331,7 @@ impl<P: Platform> Manager<'_, P> {
             at = self.ref_next_few_cached(id, at..pages.end, TOGETHER, &mut held);
             let cut = held.as_slice();
             if cut.is_empty() {
-                return;
+                break;
             }
             for &n in cut {
                 self.lock_page(n);
@@ -356,6 +356,8 @@ impl<P: Platform> Manager<'_, P> {
             // Each has left the tables that showed it, too.
             work.did(cut.len() as u32 * cost::RECLAIM);
         }
+        // Those that go to swap before they are held here are there now.
+        self.drop_out(id, pages);
     }
 
     /// Takes every entry of these pages out and flushes once. The caller holds them, and has locked and marked them.

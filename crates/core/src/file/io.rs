@@ -133,7 +133,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         let file = mm.find_file(id)?;
         let end = at
             .checked_add(from.len() as u64)
-            .filter(|&end| end <= MAX_PAGES * PAGE_SIZE)
+            .filter(|&end| end <= MAX_PAGES * PAGE_SIZE && mm.may_be_long(id, end))
             .ok_or(Error::BadRange)?;
         if from.is_empty() {
             return Ok(0);
@@ -231,6 +231,10 @@ impl<P: Platform> Manager<'_, P> {
                 FilePage::New(n) => return Ok(Whole::Empty(n)),
                 FilePage::Busy(n) => {
                     self.wait_page(n);
+                    self.put_page(n);
+                }
+                FilePage::Out(slot, n) => {
+                    self.read_from_swap(slot, n)?;
                     self.put_page(n);
                 }
                 FilePage::Closed => unreachable!("who makes a hole has the file alone"),

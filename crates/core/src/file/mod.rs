@@ -3,6 +3,7 @@
 mod cut;
 mod flusher;
 mod io;
+mod memory;
 mod readahead;
 mod state;
 mod tree;
@@ -17,6 +18,7 @@ use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::error::Error;
 use crate::event::Event;
 use crate::frame::AllocFrom;
+use crate::group::Payer;
 use crate::handle::{FileId, FileSlot};
 use crate::kind::Kind;
 use crate::memmap::{Frame, flag};
@@ -26,7 +28,7 @@ use crate::rule::Rule;
 use crate::view::File;
 use state::CACHE_AND_CALLER;
 pub(crate) use state::{FileAt, FilePage, FileState, MAX_PAGES};
-use tree::Insert;
+use tree::{Cached, Insert};
 pub use window::ReadAhead;
 pub(crate) use window::Window;
 
@@ -83,6 +85,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
             }
             work.did(cost::FRAME);
         }
+        mm.drop_out(id.slot, 0..file.pages(p));
         if let Some(device) = p.device() {
             device.end(Store::File(id));
         }
@@ -162,6 +165,10 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # });
     /// ```
     pub fn create_file(&self, pages: u64) -> Result<FileId, Error> {
+        self.new_file(pages, false)
+    }
+
+    fn new_file(&self, pages: u64, memory: bool) -> Result<FileId, Error> {
         const { assert!(P::SPACES, "a platform without spaces") };
         let p = self.platform();
         if pages == 0 || pages > MAX_PAGES {
@@ -172,7 +179,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
         file.levels.set(p, tree::levels(pages));
         file.cached.set(p, 0);
-        file.watched.store(if self.counts_dirty() { watch::COUNTED } else { 0 }, Ordering::Relaxed);
+        // A page that no device keeps counts as no dirty one.
+        let counted = self.counts_dirty() && !memory;
+        file.watched.store(if counted { watch::COUNTED } else { 0 }, Ordering::Relaxed);
+        file.memory.store(memory.into(), Ordering::Relaxed);
         file.dirty_since.set(p, 0);
         file.written_to.set(p, 0);
         file.backoff.clear(p);
@@ -195,16 +205,24 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
     pub(crate) fn file_page(&self, file: FileAt<'_>, index: u64) -> Result<FilePage, Error> {
-        if let Some(n) = self.find_cached(file.1, index) {
-            return Ok(self.as_found(n));
+        loop {
+            let page = match self.find_cached(file.1, index) {
+                Cached::Page(n) => Some(self.as_found(n)),
+                Cached::Out(slot) => {
+                    self.page_from_swap((file.0, index), slot, || Payer::Within(self.group_here()))?
+                }
+                Cached::No if index >= file.1.pages(self.platform()) => {
+                    return Err(Error::BeyondFile);
+                }
+                Cached::No => self.new_page_in_cache(file, index, AllocFrom::HERE)?,
+            };
+            if let Some(page) = page {
+                return Ok(page);
+            }
         }
-        if index >= file.1.pages(self.platform()) {
-            return Err(Error::BeyondFile);
-        }
-        self.new_page_in_cache(file, index, AllocFrom::HERE)
     }
 
-    /// The same where none seems to be there, with no more memory than may be had so.
+    /// The same where none seems to be there, with no more memory than may be had so; `None` if it is in swap.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
@@ -213,18 +231,22 @@ impl<'p, P: Platform> Manager<'p, P> {
         (slot, file): FileAt<'_>,
         index: u64,
         from: AllocFrom,
-    ) -> Result<FilePage, Error> {
+    ) -> Result<Option<FilePage>, Error> {
         let n = self.new_file_page(slot, index, from)?;
         match self.insert_cached(file, index, n, from) {
-            Ok(Insert::Done) => Ok(FilePage::New(n)),
+            Ok(Insert::Done) => Ok(Some(FilePage::New(n))),
             // Another CPU was faster.
             Ok(Insert::There(theirs)) => {
                 self.free_one(n);
-                Ok(self.as_found(theirs))
+                Ok(Some(self.as_found(theirs)))
             }
             Ok(Insert::Closed) => {
                 self.free_one(n);
-                Ok(FilePage::Closed)
+                Ok(Some(FilePage::Closed))
+            }
+            Ok(Insert::Out) => {
+                self.free_one(n);
+                Ok(None)
             }
             Err(error) => {
                 self.free_one(n);
@@ -263,7 +285,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         frame.index.set(p, index);
         frame.maps.set(p, 0);
         frame.refs.set(p, CACHE_AND_CALLER);
-        frame.state.set(p, frame.state.get(p) | flag::LOCKED | flag::UNREAD);
+        let memory = if self.is_memory_file(id) { flag::MEMORY } else { 0 };
+        frame.state.set(p, frame.state.get(p) | flag::LOCKED | flag::UNREAD | memory);
         Ok(n)
     }
 
@@ -274,7 +297,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::Device`]: the page has left the cache, and the reference is gone.
     pub(crate) fn read_in(&self, id: FileId, index: u64, n: FrameNumber) -> Result<(), Error> {
         let mut one = [Transfer::new(Store::File(id), index, n)];
-        self.read_from_device(&mut one);
+        self.read_from_device(id, &mut one);
         if self.settle_read(id, &one[0], false) {
             return Ok(());
         }
@@ -282,9 +305,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         Err(Error::Device)
     }
 
-    fn read_from_device(&self, transfers: &mut [Transfer]) {
+    fn read_from_device(&self, id: FileId, transfers: &mut [Transfer]) {
         let p = self.platform();
-        match (p.device(), transfers) {
+        match (self.device_of(id), transfers) {
             (_, []) => {}
             (Some(device), [one]) => one.result = device.read(one.store, one.block, one.frame),
             (Some(device), several) => device.read_all(several),

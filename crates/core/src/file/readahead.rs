@@ -26,6 +26,7 @@ use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
 use crate::frame::AllocFrom;
+use crate::group::Payer;
 use crate::handle::FileId;
 use crate::platform::{Platform, Store, Transfer};
 use crate::resched::{Work, cost};
@@ -89,7 +90,14 @@ impl<P: Platform> File<'_, '_, P> {
         let file = mm.find_file(id)?;
         let _shared = file.io.read(mm);
         mm.find_file(id)?;
-        mm.read_window(id, None, Window { pages: first..first.saturating_add(pages), ahead: first })
+        let part = first..first.saturating_add(pages);
+        if file.is_memory() {
+            // Holes are to be had at any time, and what cannot be read is nobody's error yet.
+            return Ok(mm
+                .bring_part_back(id.slot(), part, &|_| true, |mm| Payer::Within(mm.group_here()))
+                .unwrap_or(0));
+        }
+        mm.read_window(id, None, Window { pages: part, ahead: first })
     }
 }
 
@@ -118,6 +126,9 @@ impl<P: Platform> Manager<'_, P> {
         asked: u64,
         open: &ReadAhead,
     ) -> Result<FrameNumber, Error> {
+        if self.is_memory_file(id) {
+            return self.read_page(id, index);
+        }
         match self.whole_page(id, index)? {
             Whole::Read(n) => {
                 self.read_window(id, None, self.window_of_hit(open, index))?;
@@ -132,7 +143,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// What to read now that a fault comes to a page that is in the cache, or is not.
     pub(crate) fn window_of_fault(&self, id: FileId, index: u64, cached: bool) -> Window {
-        if self.config().read_ahead == 0 {
+        if self.config().read_ahead == 0 || self.is_memory_file(id) {
             return Window::default();
         }
         let mapped = &self.file_at(id.slot()).mapped;
@@ -206,7 +217,7 @@ impl<P: Platform> Manager<'_, P> {
             first.into_iter().for_each(|(index, n)| batch.push(id, index, n));
             let more = self.gather(id, &mut window, &mut batch, &mut work);
             let transfers = &mut batch.transfers[..batch.len];
-            self.read_from_device(transfers);
+            self.read_from_device(id, transfers);
             for (at, one) in transfers.iter().enumerate() {
                 let is_wanted = at == 0 && first.is_some();
                 let read = self.settle_read(id, one, !is_wanted && one.block >= window.ahead);
@@ -239,9 +250,9 @@ impl<P: Platform> Manager<'_, P> {
             }
             // Only what is to be had for nothing: nobody reclaims for pages that nobody has asked for.
             match self.new_page_in_cache((id.slot(), file), index, AllocFrom::NOW) {
-                Ok(FilePage::New(n)) => batch.push(id, index, n),
-                Ok(FilePage::Found(there) | FilePage::Busy(there)) => self.put_page(there),
-                Ok(FilePage::Closed) | Err(_) => return false,
+                Ok(Some(FilePage::New(n))) => batch.push(id, index, n),
+                Ok(Some(FilePage::Found(there) | FilePage::Busy(there))) => self.put_page(there),
+                Ok(Some(FilePage::Out(..) | FilePage::Closed) | None) | Err(_) => return false,
             }
         }
         true

@@ -33,6 +33,9 @@ pub(crate) struct FileState {
     /// Not 0: it is known before a page of it can be written to through a mapping, and why (`watch.rs`). Changes while no VMA shows it, under the lock of `rmap`:
     /// it orders nothing, and to look at it, where a VMA is made or a page was written to, costs nothing that the machine counts.
     pub(super) watched: AtomicU32,
+    /// Whether it is a memory file, and how many of its pages are in swap.
+    pub(super) memory: AtomicU32,
+    pub(super) out: Word32,
     /// What came of its pages' writes.
     pub backoff: Backoff,
     /// The VMAs that show it.
@@ -67,6 +70,8 @@ pub(crate) enum FilePage {
     Busy(FrameNumber),
     /// In the cache now, locked: the caller must read it.
     New(FrameNumber),
+    /// It is a memory file's, and in the swap cache of this slot now, locked: the caller must read it from there.
+    Out(u32, FrameNumber),
     /// A hole is being made there: to be waited for.
     Closed,
 }

@@ -3,15 +3,25 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use super::state::FileState;
+use super::state::{FileState, MAX_PAGES};
 use crate::Manager;
 use crate::addr::{FrameNumber, PhysAddr};
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::handle::{FileId, FileSlot};
-use crate::memmap::FrameVec;
+use crate::memmap::{FrameVec, MAX_SLOT};
 use crate::platform::Platform;
 use crate::sync::Word32;
+
+/// What a tree says of a page.
+pub(super) enum Cached {
+    /// It is in the cache: held for the caller.
+    Page(FrameNumber),
+    /// It is a memory file's, and in this slot of swap.
+    Out(u32),
+    /// Nothing.
+    No,
+}
 
 /// What came of an attempt to put a page into the cache.
 pub(super) enum Insert {
@@ -19,6 +29,8 @@ pub(super) enum Insert {
     Done,
     /// Another one is there, held for the caller.
     There(FrameNumber),
+    /// It is in swap.
+    Out,
     /// None may be there now.
     Closed,
 }
@@ -45,6 +57,20 @@ fn unpack(word: u32) -> Option<FrameNumber> {
     word.checked_sub(1).map(FrameNumber)
 }
 
+/// The word of a page in swap is its slot plus one plus this: above that of every frame.
+const OUT: u32 = FrameNumber::END.0;
+const _: () = assert!(MAX_SLOT < u32::MAX - OUT);
+
+/// The page that the word of one leads to.
+fn page_in(word: u32) -> Option<FrameNumber> {
+    if word > OUT { None } else { unpack(word) }
+}
+
+/// The slot of swap that it names.
+fn slot_in(word: u32) -> Option<u32> {
+    word.checked_sub(OUT + 1)
+}
+
 impl<'p, P: Platform> Manager<'p, P> {
     /// The node that holds the slot of `index`, if it exists.
     fn tree_leaf(&self, file: &FileState, index: u64) -> Option<FrameNumber> {
@@ -59,25 +85,90 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(node)
     }
 
-    /// The cached page, with a reference for the caller.
-    pub(super) fn find_cached(&self, file: &FileState, index: u64) -> Option<FrameNumber> {
+    /// The word of a page, if there is a node for it. Under the tree's lock.
+    fn word_of(&self, file: &FileState, index: u64) -> Option<&'p Word32> {
+        Some(slot(self, self.tree_leaf(file, index)?, index, 0))
+    }
+
+    /// The cached page, with a reference for the caller, or where it is instead.
+    pub(super) fn find_cached(&self, file: &FileState, index: u64) -> Cached {
         let p = self.platform();
         let _guard = file.lock.lock(self);
-        let found = self.cached_at(file, index)?;
-        self.memmap().get(found).refs.fetch_add(p, 1, Ordering::Relaxed);
-        Some(found)
+        let word = self.word_of(file, index).map_or(0, |word| word.get(p));
+        if let Some(found) = page_in(word) {
+            self.memmap().get(found).refs.fetch_add(p, 1, Ordering::Relaxed);
+            return Cached::Page(found);
+        }
+        slot_in(word).map_or(Cached::No, Cached::Out)
     }
 
     /// The cached page. Under the tree's lock.
     pub(super) fn cached_at(&self, file: &FileState, index: u64) -> Option<FrameNumber> {
-        unpack(slot(self, self.tree_leaf(file, index)?, index, 0).get(self.platform()))
+        page_in(self.word_of(file, index)?.get(self.platform()))
     }
 
-    /// Whether a page is in the cache. A moment's truth.
+    /// The slot of swap that a page of a memory file is in. Under the tree's lock.
+    pub(super) fn out_at(&self, file: &FileState, index: u64) -> Option<u32> {
+        slot_in(self.word_of(file, index)?.get(self.platform()))
+    }
+
+    /// A page that is in the cache is in this slot of swap from now on. Under the tree's lock.
+    pub(super) fn tree_page_goes(&self, file: &FileState, index: u64, to: u32) {
+        let p = self.platform();
+        let word = self.word_of(file, index).expect("the page is in the tree");
+        word.set(p, OUT + 1 + to);
+        file.cached.set(p, file.cached.get(p) - 1);
+        file.out.set(p, file.out.get(p) + 1);
+    }
+
+    /// A page that is in swap is in the cache from now on. Under the tree's lock.
+    pub(super) fn tree_page_comes(&self, file: &FileState, index: u64, n: FrameNumber) {
+        let p = self.platform();
+        let word = self.word_of(file, index).expect("the slot is in the tree");
+        word.set(p, n.0 + 1);
+        file.cached.set(p, file.cached.get(p) + 1);
+        file.out.set(p, file.out.get(p) - 1);
+    }
+
+    /// The first page of a range that is in one of these slots of swap, and its slot.
+    pub(super) fn next_out(
+        &self,
+        file: &FileState,
+        range: Range<u64>,
+        own: impl Fn(u32) -> bool,
+    ) -> Option<(u64, u32)> {
+        let _guard = file.lock.lock(self);
+        self.next_word(file, range, |word| slot_in(word).filter(|&slot| own(slot)))
+    }
+
+    /// The same of any slot; nothing is there from now on, and the slot is the caller's to let go of.
+    pub(super) fn take_next_out(&self, file: &FileState, range: Range<u64>) -> Option<(u64, u32)> {
+        let p = self.platform();
+        let _guard = file.lock.lock(self);
+        let found = self.next_word(file, range, slot_in)?;
+        self.tree_remove(file, found.0);
+        file.out.set(p, file.out.get(p) - 1);
+        Some(found)
+    }
+
+    /// Pages of a memory file that are in swap, as its tree says; `None` for another: for audits of a quiet system.
+    pub(crate) fn audit_out(&self, id: FileSlot) -> Option<u64> {
+        if !self.is_memory_file(id) {
+            return None;
+        }
+        let (file, mut at, mut count) = (self.file_at(id), 0, 0);
+        while let Some((index, _)) = self.next_out(file, at..MAX_PAGES, |_| true) {
+            (at, count) = (index + 1, count + 1);
+        }
+        Some(count)
+    }
+
+    /// Whether a page is in the cache, its file's or that of swap. A moment's truth.
     pub(crate) fn is_cached(&self, id: FileSlot, index: u64) -> bool {
         let file = self.file_at(id);
         let _guard = file.lock.lock(self);
-        self.cached_at(file, index).is_some()
+        let word = self.word_of(file, index).map_or(0, |word| word.get(self.platform()));
+        page_in(word).is_some() || slot_in(word).is_some_and(|slot| !self.swap_is_out(slot))
     }
 
     /// How many pages right before this one are in the cache, of `most`. A moment's truth.
@@ -199,9 +290,13 @@ impl<'p, P: Platform> Manager<'p, P> {
             };
         }
         let slot = slot(self, node, index, 0);
-        if let Some(there) = unpack(slot.get(p)) {
-            self.memmap().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
-            return Some(Insert::There(there));
+        match slot.get(p) {
+            0 => {}
+            word => {
+                let Some(there) = page_in(word) else { return Some(Insert::Out) };
+                self.memmap().get(there).refs.fetch_add(p, 1, Ordering::Relaxed);
+                return Some(Insert::There(there));
+            }
         }
         slot.set(p, n.0 + 1);
         self.count_slot(node, 1);
@@ -335,6 +430,16 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// The first cached page of a range, and its index. Under the tree's lock.
     fn next_cached_at(&self, file: &FileState, range: Range<u64>) -> Option<(u64, FrameNumber)> {
+        self.next_word(file, range, page_in)
+    }
+
+    /// The first page of a range whose word says something that is wanted, and its index. Under the tree's lock.
+    fn next_word<T>(
+        &self,
+        file: &FileState,
+        range: Range<u64>,
+        wanted: impl Fn(u32) -> Option<T>,
+    ) -> Option<(u64, T)> {
         let p = self.platform();
         let end = range.end.min(1 << (SHIFT * file.levels.get(p)));
         let mut index = range.start;
@@ -346,15 +451,18 @@ impl<'p, P: Platform> Manager<'p, P> {
             let mut level = file.levels.get(p);
             loop {
                 level -= 1;
-                match unpack(slot(self, node, index, level).get(p)) {
-                    Some(found) if level == 0 => return Some((index, found)),
-                    Some(below) => node = below,
-                    None => {
-                        let span = 1 << (SHIFT * level);
-                        index = (index / span + 1) * span;
-                        break;
+                let word = slot(self, node, index, level).get(p);
+                if level == 0 {
+                    if let Some(found) = wanted(word) {
+                        return Some((index, found));
                     }
+                } else if let Some(below) = unpack(word) {
+                    node = below;
+                    continue;
                 }
+                let span = 1 << (SHIFT * level);
+                index = (index / span + 1) * span;
+                break;
             }
         }
         None

@@ -51,6 +51,9 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     #[doc(alias = "page_mkclean")]
     pub fn write_back(&self) -> Result<u64, Error> {
         let File { mm, id } = *self;
+        if mm.find_file(id)?.is_memory() {
+            return Ok(0);
+        }
         let mut all = (0, false);
         mm.write_while(id, &mut all, || true)?;
         if all.1 { Err(Error::Device) } else { Ok(all.0) }

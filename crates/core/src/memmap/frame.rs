@@ -14,7 +14,7 @@ use crate::zeroed::Zeroed;
 pub const MAX_ORDER: u8 = 10;
 
 /// The bits of a frame's state word that say its kind.
-pub(crate) const KIND: u32 = 7;
+const KIND: u32 = 7;
 
 /// Bits of a frame's state word, beside the kind (bits 0-2) and the order (bits 4-7).
 pub(crate) mod flag {
@@ -45,6 +45,8 @@ pub(crate) mod flag {
     pub const UNUSED: u32 = 1 << 30;
     /// An anonymous page whose content is not wanted any more, unless it is written again.
     pub const LAZY: u32 = 1 << 31;
+    /// A page of a memory file: it goes to swap.
+    pub const MEMORY: u32 = 1 << 31;
 }
 
 /// The references to a frame that one pin is (Linux: `GUP_PIN_COUNTING_BIAS`): so a pin costs no word, and whoever
@@ -167,6 +169,36 @@ impl Frame {
     /// Returns the state before.
     pub fn clear_flags<P: Hooks>(&self, p: &P, flags: u32) -> u32 {
         self.state.fetch_and(p, !flags, Ordering::AcqRel)
+    }
+
+    /// Makes a page that the caller has locked, and that no entry leads to, one of another kind, without these flags, with those. It goes on
+    /// to lists of the same type.
+    pub fn change_kind<P: Hooks>(&self, p: &P, kind: Kind, without: u32, with: u32) {
+        let mut state = self.state.get(p);
+        loop {
+            let new = state & !(KIND | without) | kind as u32 | with;
+            debug_assert_eq!(Self::goes_to_swap(state), Self::goes_to_swap(new));
+            match self.state.replace(p, state, new, Ordering::AcqRel) {
+                Ok(_) => return,
+                // Somebody waits for it.
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Whether a page in this state is one that goes to swap, where there is any: anonymous, or a memory file's.
+    pub const fn goes_to_swap(state: u32) -> bool {
+        matches!(Self::kind_of(state), Kind::Anon) || Self::is_memory(state)
+    }
+
+    /// Whether it is a memory file's.
+    pub const fn is_memory(state: u32) -> bool {
+        matches!(Self::kind_of(state), Kind::File) && state & flag::MEMORY != 0
+    }
+
+    /// Whether a page in this state is of a file that a device keeps.
+    pub const fn is_kept_by_device(state: u32) -> bool {
+        matches!(Self::kind_of(state), Kind::File) && state & flag::MEMORY == 0
     }
 
     /// Whether somebody has pinned the page.

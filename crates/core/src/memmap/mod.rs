@@ -8,7 +8,7 @@ mod list;
 mod table;
 
 pub use frame::MAX_ORDER;
-pub(crate) use frame::{Frame, KIND, MAX_INDEX, MAX_SLOT, NODE_SHIFT, PIN, ZONE_SHIFT, flag};
+pub(crate) use frame::{Frame, MAX_INDEX, MAX_SLOT, NODE_SHIFT, PIN, ZONE_SHIFT, flag};
 pub(crate) use frame_chain::{FrameChain, FrameStack};
 pub(crate) use frame_vec::FrameVec;
 pub(crate) use list::{Chain, List};

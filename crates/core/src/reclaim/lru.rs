@@ -9,7 +9,7 @@ use crate::cpu::CpuId;
 use crate::handle::GroupSlot;
 use crate::ipi;
 use crate::kind::Kind;
-use crate::memmap::{Frame, FrameChain, FrameVec, KIND, List, flag};
+use crate::memmap::{Frame, FrameChain, FrameVec, List, flag};
 use crate::percpu::{CpuGuard, Work};
 use crate::platform::Platform;
 use crate::profile::Scope;
@@ -72,8 +72,15 @@ struct Lists {
 pub(crate) enum LruType {
     /// Cached pages of files.
     Files = 0,
-    /// Anonymous pages. They are on lists only where they may go to swap.
+    /// Anonymous pages, and those of memory files. They are looked at only where they may go to swap.
     Anon = 1,
+}
+
+impl LruType {
+    /// Of a page in this state.
+    const fn of(state: u32) -> LruType {
+        if Frame::goes_to_swap(state) { LruType::Anon } else { LruType::Files }
+    }
 }
 
 /// On a line of its own: every allocation below the low watermark looks at it.
@@ -119,8 +126,7 @@ impl LruVec {
     }
 
     fn list(&self, state: u32) -> &List {
-        let kind = if Frame::kind_of(state) == Kind::Anon { LruType::Anon } else { LruType::Files };
-        self.lists(kind).list(state & flag::ACTIVE != 0)
+        self.lists(LruType::of(state)).list(state & flag::ACTIVE != 0)
     }
 
     /// Pages on the inactive and on the active list; a guess without the lock.
@@ -245,20 +251,21 @@ impl<'p, P: Platform> Manager<'p, P> {
         // Nobody else changes these bits of a page that is on no list and in our hands.
         let place = |n: FrameNumber| {
             let state = self.memmap().get(n).state.get(p);
-            (Frame::node_of(state), self.groups().of_frame(p, n), state & (flag::ACTIVE | KIND))
+            let list = (LruType::of(state), state & flag::ACTIVE != 0);
+            (Frame::node_of(state), self.groups().of_frame(p, n), list)
         };
         let mut rest = pages;
         while let Some(&first) = rest.first() {
             // A run of pages bound for one list costs one hold of its lock.
-            let (node, group, list) = place(first);
-            let run = rest.iter().take_while(|&&n| place(n) == (node, group, list)).count();
+            let (node, group, (kind, active)) = place(first);
+            let run = rest.iter().take_while(|&&n| place(n) == (node, group, (kind, active))).count();
             let (run, after) = rest.split_at(run);
             let lists = self.lists(node, group);
             let _guard = lists.lock.lock(self);
             for &n in run {
                 self.memmap().get(n).set_flags(p, flag::LISTED);
             }
-            join(lists.list(list), run);
+            join(lists.lists(kind).list(active), run);
             rest = after;
         }
         pages.iter().for_each(|&n| self.put_page(n));
@@ -387,17 +394,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         for (node, group) in self.node_ids().flat_map(|node| slots().map(move |group| (node, group))) {
             let lists = self.lists(node, group);
             let _guard = lists.lock.lock(self);
-            let (file, anon) = (Kind::File as u32, Kind::Anon as u32);
-            for (list, want) in [
-                (&lists.files.inactive, file),
-                (&lists.files.active, file | flag::ACTIVE),
-                (&lists.anon.inactive, anon),
-                (&lists.anon.active, anon | flag::ACTIVE),
+            for (list, kind, active) in [
+                (&lists.files.inactive, LruType::Files, 0),
+                (&lists.files.active, LruType::Files, flag::ACTIVE),
+                (&lists.anon.inactive, LruType::Anon, 0),
+                (&lists.anon.active, LruType::Anon, flag::ACTIVE),
             ] {
                 let (mut n, mut len) = (list.first(p), 0);
                 while n != FrameNumber::NONE && len <= list.len(p) {
                     let state = self.memmap().get(n).state.get(p);
-                    good &= state & (flag::LISTED | flag::ACTIVE | KIND) == flag::LISTED | want;
+                    good &= state & (flag::LISTED | flag::ACTIVE) == flag::LISTED | active;
+                    good &= matches!(Frame::kind_of(state), Kind::File | Kind::Anon);
+                    good &= LruType::of(state) == kind;
                     good &= Frame::node_of(state) == node && self.groups().of_frame(p, n) == group;
                     len += 1;
                     n = self.memmap().get(n).next(p);

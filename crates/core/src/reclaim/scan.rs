@@ -426,8 +426,9 @@ pub(super) fn take_out<'p, P: Platform, R>(
     let result = UnmapBatch::fill(mm, FlushReason::ReclaimBatch, unmap, |n, fate| match fate {
         Fate::Free => free.push(n),
         Fate::Write => dirty.push(n),
+        Fate::Swap(slot) if mm.move_to_swap(n, slot) => dirty.push(n),
         Fate::Leave if uncache(mm, n) == Fate::Free => free.push(n),
-        Fate::Keep | Fate::Leave | Fate::WriteBack => keep(n),
+        Fate::Keep | Fate::Leave | Fate::WriteBack | Fate::Swap(_) => keep(n),
     })?;
     let writing = dirty.as_slice().len() as u32;
     if writing > 0 {
@@ -450,15 +451,17 @@ pub(super) struct Leave<'a, 'p, P: Platform> {
     mm: &'a Manager<'p, P>,
     page: FrameNumber,
     may_write: Cell<Option<bool>>,
+    /// What a memory file's page has got to go to.
+    slot: Cell<Option<u32>>,
 }
 
 impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
     pub fn of(mm: &'a Manager<'p, P>, page: FrameNumber) -> Self {
-        Leave { mm, page, may_write: Cell::new(None) }
+        Leave { mm, page, may_write: Cell::new(None), slot: Cell::new(None) }
     }
 
-    /// Whether its entries may be taken out: a page of a file has its file, an anonymous one needs a slot; and if it is, or
-    /// would be, dirty, its device must take pages. Any spin lock but those of clusters may be held. The error says why not.
+    /// Whether its entries may be taken out: a page of a file has its file, an anonymous one needs a slot, and one of a memory file too if it is, or
+    /// would be, dirty; and if another is, its device must take pages. Any spin lock but those of clusters may be held. The error says why not.
     fn may_unmap(&self, dirty: bool) -> Result<(), Event> {
         let (mm, p) = (self.mm, self.mm.platform());
         if self.may_write.get() == Some(true) {
@@ -466,14 +469,25 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
         }
         if mm.is_swappable(self.page) {
             match mm.swap_add(self.page) {
-                Added::Full if mm.swap().usage().failing > 0 => return Err(Event::PageoutDeferred),
-                Added::Full => return Err(Event::SwapFull),
+                Added::Full => return Err(self.full()),
                 Added::Now => self.may_write.set(Some(true)),
                 Added::Before => {}
             }
         }
         let is_dirty = || mm.memmap().get(self.page).state.get(p) & flag::DIRTY != 0;
+        if mm.is_memory_page(self.page) {
+            let has_place = !(dirty || is_dirty()) || self.slot.get().is_some();
+            if !has_place {
+                self.slot.set(mm.swap_reserve(self.page));
+            }
+            return if has_place || self.slot.get().is_some() { Ok(()) } else { Err(self.full()) };
+        }
         if (dirty || is_dirty()) && !self.may_write() { Err(Event::PageoutDeferred) } else { Ok(()) }
+    }
+
+    /// Why no slot is to be had.
+    fn full(&self) -> Event {
+        if self.mm.swap().usage().failing > 0 { Event::PageoutDeferred } else { Event::SwapFull }
     }
 
     /// Whether this entry may be taken out, which leads to it. Under the lock of its table: what is lazy there is so until the entry is
@@ -488,6 +502,13 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
         let may = self.may_write.get().unwrap_or_else(ask);
         self.may_write.set(Some(may));
         may
+    }
+}
+
+impl<P: Platform> Drop for Leave<'_, '_, P> {
+    fn drop(&mut self) {
+        // It does not go, or not there.
+        self.slot.get().into_iter().for_each(|slot| self.mm.swap_detach(self.page, slot));
     }
 }
 
@@ -564,6 +585,19 @@ pub(super) fn detach<P: Platform>(
     }
     if anon && !mm.slot_is_used(n) {
         return uncache(mm, n);
+    }
+    if is_dirty() && mm.is_memory_page(n) {
+        if let Err(why) = leave.may_unmap(true) {
+            mm.emit(why);
+            return Fate::Keep;
+        }
+        let Some(slot) = leave.slot.take() else { return Fate::Keep };
+        // INV-2, and INV-12: as below, and as for a page that leaves its cache. Until the flush a fault finds the page, and so keeps it.
+        if !p.broken(Rule::FlushBeforeIo) {
+            return Fate::Swap(slot);
+        }
+        let gone = mm.move_to_swap(n, slot) && writeback::write(mm, n);
+        return if gone { uncache(mm, n) } else { Fate::Keep };
     }
     if is_dirty() {
         if !leave.may_write() {

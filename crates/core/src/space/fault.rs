@@ -430,6 +430,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     let window = self.window_of_fault(id, index, false);
                     return Ok(Got::Outside(Outside::File((id, index), n, window)));
                 }
+                FilePage::Out(slot, n) => return Ok(Got::Outside(Outside::Swap(slot, n))),
                 FilePage::Closed => return Ok(Got::Outside(Outside::Hole(slot))),
             },
         };

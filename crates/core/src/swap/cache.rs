@@ -9,7 +9,7 @@ use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::handle::FileSlot;
 use crate::kind::Kind;
-use crate::memmap::flag;
+use crate::memmap::{Frame, flag};
 use crate::platform::{Platform, Store};
 use crate::rule::Rule;
 
@@ -42,6 +42,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.config().swap && self.memmap().get(n).kind(self.platform()) == Kind::Anon
     }
 
+    /// Whether a page is a memory file's: it goes to swap once it is dirty. Where there never was such a file it costs nothing.
+    pub(crate) fn is_memory_page(&self, n: FrameNumber) -> bool {
+        self.root.memory_files.load(Ordering::Relaxed) != 0
+            && Frame::is_memory(self.memmap().get(n).state.get(self.platform()))
+    }
+
     /// The slot of an anonymous page in the swap cache. For who holds the page; stable while it is locked.
     pub(crate) fn slot_of(&self, n: FrameNumber) -> Option<u32> {
         if self.is_swappable(n) { self.memmap().get(n).slot(self.platform()) } else { None }
@@ -65,15 +71,33 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return if self.takes_pages(slot) { Added::Before } else { Added::Full };
             }
         }
-        // The cache's reference comes first: whoever finds the page there has its own on top.
-        frame.refs.fetch_add(p, 1, Ordering::Relaxed);
-        let Some(slot) = self.take_slot(n) else {
-            frame.refs.fetch_sub(p, 1, Ordering::Relaxed);
-            return Added::Full;
-        };
+        let Some(slot) = self.swap_reserve(n) else { return Added::Full };
         frame.set_flags(p, flag::DIRTY);
         frame.set_slot(p, Some(slot));
         Added::Now
+    }
+
+    /// Takes a slot for a page that the caller has locked, if one is to be had: the slot leads to the page, and nothing names the slot yet. What
+    /// undoes it is [`swap_detach`](Self::swap_detach). Any spin lock but those of clusters may be held.
+    pub(crate) fn swap_reserve(&self, n: FrameNumber) -> Option<u32> {
+        let (p, frame) = (self.platform(), self.memmap().get(n));
+        // The cache's reference comes first: whoever finds the page there has its own on top.
+        frame.refs.fetch_add(p, 1, Ordering::Relaxed);
+        let slot = self.take_slot(n);
+        if slot.is_none() {
+            frame.refs.fetch_sub(p, 1, Ordering::Relaxed);
+        }
+        slot
+    }
+
+    /// Takes a page out of the cache, and of the slot its only user, which goes on to have the page. The cache's reference is the user's now. By who
+    /// has locked the page.
+    pub(crate) fn swap_take_out(&self, n: FrameNumber, slot: u32) {
+        let cluster = Cluster::of(self, slot);
+        debug_assert!(cluster.page(slot) == Some(n) && cluster.users(slot) == 1);
+        self.memmap().get(n).set_slot(self.platform(), None);
+        cluster.remove_user(slot);
+        cluster.clear_page(slot);
     }
 
     /// Whether an entry names the slot of an anonymous page, so that its content must be kept. By who has locked it.

@@ -126,11 +126,11 @@ impl<'p, P: Platform> Swap<'_, 'p, P> {
 
     /// Brings all pages of a swap device back into memory, and uses it no more. May wait, and takes long; pages that the
     /// device cannot give back stay where they are, and so does the device then. Each page is charged to the group of its space, above
-    /// its limit if need be: that group reclaims when it next wants a page.
+    /// its limit if need be: that group reclaims when it next wants a page. One of a memory file is charged so to the group of whoever calls this.
     ///
     /// # Errors
-    /// [`Error::NoSuchSwapDevice`]; [`Error::SwapDevice`] for the first page that could not be read: nothing goes to the
-    /// device any more, and it can be asked again; [`Error::OutOfMemory`], likewise.
+    /// [`Error::NoSuchSwapDevice`]; [`Error::SwapDevice`] for the first page that could not be read, [`Error::Device`] if that is a memory
+    /// file's: nothing goes to the device any more, and it can be asked again; [`Error::OutOfMemory`], likewise.
     ///
     /// # Examples
     /// ```
@@ -331,7 +331,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.count_used(area, &mut work);
         // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
         loop {
-            let mut found = 0;
+            let mut found = self.bring_files_back(&|slot| area.has(p, slot))?;
             for slot in self.space_slots() {
                 work.did(cost::TABLE);
                 let Some(id) = self.live_space(slot) else { continue };

@@ -48,10 +48,32 @@ pub(crate) enum Fate {
     Leave,
     /// Its content is written out, and it stays where it is.
     WriteBack,
+    /// It is a memory file's: it goes to this slot of swap, which it has, and must be written out there.
+    Swap(u32),
 }
 
 impl Fate {
     const ALL: [Fate; 5] = [Fate::Free, Fate::Keep, Fate::Write, Fate::Leave, Fate::WriteBack];
+    /// From here on it is a slot of swap.
+    const SWAP: u32 = Fate::ALL.len() as u32;
+
+    const fn pack(self) -> u32 {
+        match self {
+            Fate::Free => 0,
+            Fate::Keep => 1,
+            Fate::Write => 2,
+            Fate::Leave => 3,
+            Fate::WriteBack => 4,
+            Fate::Swap(slot) => Self::SWAP + slot,
+        }
+    }
+
+    fn unpack(word: u32) -> Fate {
+        match word.checked_sub(Self::SWAP) {
+            None => Self::ALL[word as usize],
+            Some(slot) => Fate::Swap(slot),
+        }
+    }
 }
 
 /// The part of a batch that is too large for a stack. Owned by whoever reserved it.
@@ -62,7 +84,7 @@ pub(crate) struct BatchSlot {
     cleared: Cell<u32>,
     spaces: [(Cell<u32>, Cell<u64>); SPACES],
     space_count: Cell<u32>,
-    pages: [Cell<(u32, u8)>; CAPACITY],
+    pages: [Cell<(u32, u32)>; CAPACITY],
     len: Cell<u32>,
 }
 
@@ -179,7 +201,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         let (p, slot) = (self.mm.platform(), self.slot);
         self.mm.memmap().get(page).set_flags(p, flag::UNFLUSHED);
         let len = slot.len.get();
-        slot.pages[len as usize].set((page.0, fate as u8));
+        slot.pages[len as usize].set((page.0, fate.pack()));
         slot.len.set(len + 1);
     }
 
@@ -231,10 +253,9 @@ impl<'m, 'p, P: Platform> FlushedBatch<'m, 'p, P> {
         let (p, slot) = (self.mm.platform(), self.slot);
         for page in &slot.pages[..slot.len.get() as usize] {
             let (page, fate) = page.get();
-            let fate = Fate::ALL[fate as usize];
             // Release: whoever sees the page out of the batch sees it flushed.
             self.mm.memmap().get(FrameNumber(page)).state.fetch_and(p, !flag::UNFLUSHED, Ordering::Release);
-            each(FrameNumber(page), fate);
+            each(FrameNumber(page), Fate::unpack(fate));
         }
         let here = CpuGuard::new(self.mm);
         if here.slot().spare_batch.get() == 0 {

@@ -55,7 +55,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// A page was made dirty that was in this state. Any context.
     pub(crate) fn count_dirty(&self, n: FrameNumber, before: u32) {
-        if !self.counts_dirty() || before & flag::DIRTY != 0 || Frame::kind_of(before) != Kind::File {
+        if !self.counts_dirty() || before & flag::DIRTY != 0 || !Frame::is_kept_by_device(before) {
             return;
         }
         let p = self.platform();
@@ -76,7 +76,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// A page was made clean that was in this state.
     pub(crate) fn count_clean(&self, before: u32) {
-        if self.counts_dirty() && before & flag::DIRTY != 0 && Frame::kind_of(before) == Kind::File {
+        if self.counts_dirty() && before & flag::DIRTY != 0 && Frame::is_kept_by_device(before) {
             self.root.dirty.pages.fetch_sub(self.platform(), 1, Ordering::Relaxed);
         }
     }

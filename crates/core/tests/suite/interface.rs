@@ -70,7 +70,7 @@ fn each_method_has_its_errors_and_an_example() {
     assert_eq!(missing, Vec::<String>::new());
     // One type is not all of it any more: an embedder sees a page for each thing.
     assert_eq!(methods.keys().collect::<Vec<_>>(), TYPES.iter().collect::<Vec<_>>());
-    assert!(methods.values().all(|&count| count <= 36), "{methods:?}");
+    assert!(methods.values().all(|&count| count <= 37), "{methods:?}");
 }
 
 /// Methods of the small traits that a part which stands alone does not hand on, though the machine may have its own.

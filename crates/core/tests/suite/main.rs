@@ -36,6 +36,7 @@ mod locked_ranges;
 mod locks;
 mod machine;
 mod many_cpus;
+mod memory_files;
 mod mkwrite;
 mod model;
 mod node_policy;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use super::HERE;
 use crate::errno::{Answer, Errno};
-use crate::kernel::{AGAIN, Linux, Waited};
+use crate::kernel::{AGAIN, Kept, Linux, Waited};
 use crate::layout::{Pack, Stat};
 use crate::machine::Machine;
 use crate::open::{Kind, Open, flag};
@@ -124,7 +124,7 @@ impl<M: Machine> Linux<'_, M> {
             None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
             None if found.directory_meant => return Err(Errno::EISDIR),
             None => {
-                let new = self.new_file(self.umask(thread, rights))?;
+                let new = self.new_file_in(&found.directory, self.umask(thread, rights))?;
                 match self.name_it(thread, &found, new.clone()) {
                     Ok(()) => new,
                     // Somebody was faster.
@@ -252,7 +252,7 @@ impl<M: Machine> Linux<'_, M> {
         let rights = self.umask(thread, what) & 0o7777;
         let made = |kind: u32, body| Inode::new(self.inode_number(), kind | rights, self.clock(), body);
         let inode = match what & mode::KIND {
-            0 | mode::FILE => self.new_file(rights)?,
+            0 | mode::FILE => self.new_file_in(&found.directory, rights)?,
             mode::PIPE => made(mode::PIPE, Body::Fifo(Pipe::named(&self.left))),
             mode::SOCKET => made(mode::SOCKET, Body::Socket),
             mode::DEVICE => {
@@ -275,7 +275,7 @@ impl<M: Machine> Linux<'_, M> {
         if flags & !0x1f != 0 {
             return Err(Errno::EINVAL);
         }
-        let inode = self.new_file(0o777)?;
+        let inode = self.new_file(Kept::InMemory, 0o777)?;
         let more = if flags & MAY_SEAL == 0 { seal::NO_MORE } else { 0 };
         inode.seals.store(seal::SEALABLE | more, Ordering::SeqCst);
         let open = Open::new(Kind::File(inode), flag::READ_WRITE, b"/memfd".to_vec());

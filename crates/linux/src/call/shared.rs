@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 
 use crate::areas::{PAGE, What, rights};
 use crate::errno::{Answer, Errno};
-use crate::kernel::Linux;
+use crate::kernel::{Kept, Linux};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::memory::{ALL, WITHIN};
@@ -41,7 +41,7 @@ impl<M: Machine> Linux<'_, M> {
         if bytes == 0 || bytes >> 46 != 0 {
             return Err(Errno::EINVAL);
         }
-        let content = self.new_content(bytes.next_multiple_of(PAGE), None)?;
+        let content = self.new_content(bytes.next_multiple_of(PAGE), Kept::InMemory)?;
         let rights = mode::FILE | flags as u32 & 0o777;
         let inode = Inode::new(self.inode_number(), rights, self.clock(), Body::File(content));
         let made_by = thread.process.pid;
