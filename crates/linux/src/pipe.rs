@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::errno::Errno;
 use crate::sync::{Spin, key_of};
@@ -11,12 +11,15 @@ use crate::tree::{Leaving, Left};
 
 /// Bytes that fit.
 pub const ROOM: usize = 65536;
+/// The most that may be asked for, but by who may do everything.
+pub const MOST: usize = 1 << 20;
 /// So many bytes go in one piece or not at all.
 pub const WHOLE: usize = 4096;
 
 /// What both ends share.
 pub struct Pipe {
     bytes: Spin<VecDeque<u8>>,
+    room: AtomicUsize,
     /// Ends that are open.
     ends: [AtomicU32; 2],
     /// How often an end of each kind was opened.
@@ -82,6 +85,7 @@ impl Pipe {
     pub fn named(left: &Arc<Left>) -> Arc<Pipe> {
         Arc::new(Pipe {
             bytes: Spin::new(VecDeque::new()),
+            room: AtomicUsize::new(ROOM),
             ends: Default::default(),
             opened: Default::default(),
             changes: Default::default(),
@@ -156,7 +160,7 @@ impl Pipe {
             return Err(Errno::EPIPE);
         }
         let done = self.bytes.with(|bytes| {
-            let room = ROOM - bytes.len();
+            let room = self.room().saturating_sub(bytes.len());
             let fits = if from.len() <= WHOLE { room >= from.len() } else { room > 0 };
             if !fits {
                 return Done::Wait;
@@ -181,9 +185,37 @@ impl Pipe {
             }
             Way::Write => {
                 let closed = !self.is_open(Way::Read);
-                (ROOM - len >= WHOLE || closed, closed)
+                (self.room().saturating_sub(len) >= WHOLE || closed, closed)
             }
         }
+    }
+
+    /// Bytes that fit.
+    pub fn room(&self) -> usize {
+        self.room.load(Ordering::SeqCst)
+    }
+
+    /// From now on so many fit, or a little more; gives how many.
+    ///
+    /// # Errors
+    /// `EINVAL`: too many for any pipe; `EBUSY`: there are more in it.
+    pub fn set_room(&self, wanted: u64) -> Result<usize, Errno> {
+        if wanted > 1 << 31 {
+            return Err(Errno::EINVAL);
+        }
+        let room = (wanted as usize).max(WHOLE).next_power_of_two();
+        if room > MOST {
+            return Err(Errno::EPERM);
+        }
+        self.bytes.with(|bytes| {
+            if bytes.len() > room {
+                return Err(Errno::EBUSY);
+            }
+            self.room.store(room, Ordering::SeqCst);
+            Ok(room)
+        })?;
+        self.change(Way::Write);
+        Ok(room)
     }
 
     /// Bytes in it.
@@ -238,6 +270,18 @@ mod tests {
         assert_eq!(writer.pipe.write(&[2; 11]), Ok(Done::Wait), "in one piece");
         assert_eq!(writer.pipe.write(&[2; WHOLE + 1]), Ok(Done::Bytes(10)), "too many for that");
         assert!(!writer.pipe.ready(Way::Write).0);
+    }
+
+    #[test]
+    fn a_pipe_can_have_other_room() {
+        let (reader, writer) = Pipe::open(&Arc::default());
+        assert_eq!((reader.pipe.set_room(5000), reader.pipe.room()), (Ok(8192), 8192));
+        assert_eq!(writer.pipe.write(&vec![1; ROOM]), Ok(Done::Bytes(8192)));
+        assert_eq!(writer.pipe.set_room(1), Err(Errno::EBUSY));
+        assert_eq!(writer.pipe.set_room(1 << 40), Err(Errno::EINVAL));
+        assert_eq!(writer.pipe.set_room(MOST as u64 + 1), Err(Errno::EPERM));
+        assert_eq!(reader.pipe.read(&mut vec![0; 8000]), Done::Bytes(8000));
+        assert_eq!((writer.pipe.set_room(0), writer.pipe.write(&[1; 4000])), (Ok(4096), Ok(Done::Wait)));
     }
 
     #[test]

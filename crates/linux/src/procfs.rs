@@ -297,6 +297,7 @@ impl<M: Machine> Linux<'_, M> {
         let state = self.state_of(process, Some(tid));
         let umask = process.place.with(|place| place.umask);
         let owner = process.owner.with(|owner| owner.clone());
+        let rights = owner.capabilities;
         let tabs = |ids: [u32; 4]| format!("{}\t{}\t{}\t{}", ids[0], ids[1], ids[2], ids[3]);
         let more: String = owner.more.iter().map(|group| format!("{group} ")).collect();
         let (group, session) =
@@ -347,11 +348,11 @@ impl<M: Machine> Linux<'_, M> {
             usage.tables * 4,
             usage.swapped * 4,
             0,
-            0,
-            0,
-            0,
-            0,
-            0,
+            rights.inheritable,
+            rights.permitted,
+            rights.effective,
+            rights.bounding,
+            rights.ambient,
         )
     }
 
@@ -360,6 +361,8 @@ impl<M: Machine> Linux<'_, M> {
         let state = &self.state_of(process, tid)[..1];
         let (group, session) =
             (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
+        let own = process.terminal.with(|own| own.clone());
+        let (terminal, front) = own.map_or((0, -1), |own| (crate::call::terminals::device(own.number), i64::from(own.owners().0)));
         let threads = process.threads.with(|threads| threads.len());
         let nice = 20 - i64::from(process.nice.load(Ordering::Relaxed));
         let (bytes, resident) = (self.mapped_pages(process) * PAGE, self.usage_of(process).resident());
@@ -367,7 +370,7 @@ impl<M: Machine> Linux<'_, M> {
         let ticks = self.spent(process) / 10_000_000;
         let code = process.ended.load(Ordering::SeqCst) as u32 & 0xffff;
         format!(
-            "{} ({name}) {state} {parent} {group} {session} 0 -1 4194304 0 0 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \
+            "{} ({name}) {state} {parent} {group} {session} {terminal} {front} 4194304 0 0 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \
              0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 {code}\n",
             tid.unwrap_or(pid),
             20 + nice,

@@ -44,6 +44,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         thread.process.owner.with(|owner| {
+            let users = owner.users;
             let root = owner.is_root();
             let ids = owner.ids(which);
             match () {
@@ -51,6 +52,7 @@ impl<M: Machine> Linux<'_, M> {
                 () if id == ids[0] || id == ids[2] => (ids[1], ids[3]) = (id, id),
                 () => return Err(Errno::EPERM),
             }
+            owner.users_changed(users);
             Ok(0)
         })
     }
@@ -59,6 +61,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn set_two_ids(&self, thread: &Thread, which: Which, [real, effective]: [u64; 2]) -> Answer {
         let (real, effective) = (real as u32, effective as u32);
         thread.process.owner.with(|owner| {
+            let users = owner.users;
             let root = owner.is_root();
             let ids = owner.ids(which);
             let old = *ids;
@@ -72,6 +75,7 @@ impl<M: Machine> Linux<'_, M> {
                 ids[2] = ids[1];
             }
             ids[3] = ids[1];
+            owner.users_changed(users);
             Ok(0)
         })
     }
@@ -80,6 +84,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn set_all_ids(&self, thread: &Thread, which: Which, new: [u64; 3]) -> Answer {
         let new = new.map(|id| id as u32);
         thread.process.owner.with(|owner| {
+            let users = owner.users;
             let root = owner.is_root();
             let ids = owner.ids(which);
             let old = *ids;
@@ -90,6 +95,7 @@ impl<M: Machine> Linux<'_, M> {
                 *id = new;
             }
             ids[3] = ids[1];
+            owner.users_changed(users);
             Ok(0)
         })
     }
