@@ -213,6 +213,11 @@ impl<'p, M: Machine> Linux<'p, M> {
         self.next_tid.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Threads that there have been.
+    pub(crate) fn tids_made(&self) -> u32 {
+        self.next_tid.load(Ordering::Relaxed) - 1
+    }
+
     /// Starts the archive's program, as process 1.
     ///
     /// # Errors

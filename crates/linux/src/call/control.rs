@@ -134,6 +134,7 @@ impl<M: Machine> Linux<'_, M> {
                 let bytes = socket.inbox.len(socket.is_stream()) as u32;
                 self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
             }
+            (0x8910..=0x8950, Kind::Socket(_)) => self.ioctl_interface(what, with),
             (BYTES_TO_READ, Kind::File(inode)) => {
                 let at = open.offset.with(self.machine, |offset| *offset);
                 let bytes = inode.file().map_or(0, |file| self.file_len(file)).saturating_sub(at) as u32;

@@ -341,7 +341,10 @@ impl<M: Machine> Linux<'_, M> {
         }
         // What changes something is for who is in front.
         if !master && matches!(what, 0x5402..=0x5404 | 0x5409..=0x540b | 0x5410 | 0x402c_542b..=0x402c_542d) {
-            self.in_front(thread, terminal, number::TERMINAL_OUT)?;
+            self.in_front(thread, terminal, number::TERMINAL_OUT).map_err(|error| match error {
+                Errno::EIO if what == 0x5410 => Errno::ENOTTY,
+                other => other,
+            })?;
         }
         match what as u32 {
             // TCGETS, TCGETS2
