@@ -44,6 +44,8 @@ pub struct End {
     pub pipe: Arc<Pipe>,
     /// Which end.
     pub way: Way,
+    /// Nobody had the other end open when this one was opened: how often it had been opened before.
+    unmet: Option<u64>,
 }
 
 /// What can be done at once.
@@ -71,6 +73,17 @@ impl Drop for End {
             self.pipe.change(Way::Write);
             self.pipe.left.add(Leaving::Key(key_of(&*self.pipe)));
         }
+    }
+}
+
+impl End {
+    /// As [`Pipe::ready`] has it; but who came before anybody wrote has not come to the end.
+    pub fn ready(&self) -> (bool, bool) {
+        let (ready, closed) = self.pipe.ready(self.way);
+        if self.way == Way::Read && self.unmet == Some(self.pipe.opened(Way::Write)) {
+            return (!self.pipe.is_empty(), false);
+        }
+        (ready, closed)
     }
 }
 
@@ -109,7 +122,8 @@ impl Pipe {
         });
         self.change(Way::Read);
         self.change(Way::Write);
-        (End { pipe: self.clone(), way }, before)
+        let unmet = before.filter(|_| way != other);
+        (End { pipe: self.clone(), way, unmet }, before)
     }
 
     fn change(&self, way: Way) {
@@ -294,6 +308,18 @@ mod tests {
         assert_eq!((pipe.len(), pipe.opened(Way::Read)), (0, 1));
         let _reader = pipe.end(Way::Read);
         assert_eq!(pipe.read(&mut [0; 4]), Done::Bytes(0));
+    }
+
+    #[test]
+    fn who_came_before_anybody_wrote_has_not_come_to_the_end() {
+        let pipe = Pipe::named(&Arc::default());
+        let (reader, _) = pipe.end_before(Way::Read, Way::Write);
+        assert_eq!((reader.ready(), pipe.read(&mut [0; 4])), ((false, false), Done::Bytes(0)));
+        drop(pipe.end_before(Way::Write, Way::Read));
+        assert_eq!(reader.ready(), (true, true));
+        let (reader, writer) = Pipe::open(&Arc::default());
+        drop(writer);
+        assert_eq!(reader.ready(), (true, true));
     }
 
     /// Whoever opens one end while somebody waits at the other has met it, though it goes at once.

@@ -272,9 +272,26 @@ static int rights(void) {
     return 0;
 }
 
+// Who opens a pipe with a name before anybody writes there waits for bytes, and has not come to their end.
+static int before(void) {
+    char name[] = "/tmp/named-XXXXXX", byte;
+    CHECK(mkdtemp(name) && chdir(name) == 0 && mkfifo("f", 0600) == 0);
+    int reads = open("f", O_RDONLY | O_NONBLOCK), set = epoll_create1(0);
+    struct pollfd look = {.fd = reads, .events = POLLIN};
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(poll(&look, 1, 0) == 0 && epoll_ctl(set, EPOLL_CTL_ADD, reads, &event) == 0 && epoll_wait(set, &event, 1, 0) == 0 && read(reads, &byte, 1) == 0);
+    int writes = open("f", O_WRONLY);
+    CHECK(poll(&look, 1, 0) == 0 && read(reads, &byte, 1) == -1 && errno == EAGAIN && write(writes, "x", 1) == 1 && poll(&look, 1, 5000) == 1 && look.revents == POLLIN);
+    CHECK(read(reads, &byte, 1) == 1 && close(writes) == 0 && poll(&look, 1, 5000) == 1 && look.revents == POLLHUP && epoll_wait(set, &event, 1, 0) == 1 && event.events == EPOLLHUP);
+    int again = open("f", O_RDONLY | O_NONBLOCK);
+    look.fd = again;
+    CHECK(poll(&look, 1, 0) == 0 && unlink("f") == 0 && rmdir(name) == 0);
+    return 0;
+}
+
 int main(void) {
     signal(SIGTTOU, SIG_DFL);
-    const struct { const char *name; int (*run)(void); } all[] = {{"lines", lines}, {"signals", signals}, {"ends", ends}, {"in a row", in_a_row}, {"later", later}, {"rights", rights}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"lines", lines}, {"signals", signals}, {"ends", ends}, {"in a row", in_a_row}, {"before", before}, {"later", later}, {"rights", rights}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

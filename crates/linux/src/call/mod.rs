@@ -509,9 +509,6 @@ pub fn call<M: Machine>(
         | n::syslog
         | n::fanotify_init
         | n::open_by_handle_at
-        | n::add_key
-        | n::request_key
-        | n::keyctl
         | n::kcmp => Err(Errno::EPERM),
         n::unshare => linux.unshare(a),
         n::name_to_handle_at => Err(Errno::EOPNOTSUPP),

@@ -67,7 +67,7 @@ impl<M: Machine> Linux<'_, M> {
     fn look_below(&self, thread: &Thread, open: &Open, depth: u32, looks: &Looks) -> (u32, Option<[u64; 2]>) {
         let (found, changes) = match &open.kind {
             Kind::Pipe(end) => {
-                let (ready, closed) = end.pipe.ready(end.way);
+                let (ready, closed) = end.ready();
                 let found = match end.way {
                     Way::Read => {
                         let some = if end.pipe.is_empty() { 0 } else { IN };
