@@ -181,10 +181,12 @@ impl Open {
     /// Its inode, if it has one.
     pub fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.kind {
-            Kind::File(inode) | Kind::Directory(inode) | Kind::Device(_, inode) | Kind::Text(_, inode)
-            | Kind::Master(_, inode) | Kind::Slave(_, inode) => {
-                Some(inode)
-            }
+            Kind::File(inode)
+            | Kind::Directory(inode)
+            | Kind::Device(_, inode)
+            | Kind::Text(_, inode)
+            | Kind::Master(_, inode)
+            | Kind::Slave(_, inode) => Some(inode),
             _ => None,
         }
     }

@@ -8,8 +8,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use quietmm::SpaceId;
 use quietmm::platform::WaitKey;
 
-use crate::call::Capabilities;
 use crate::areas::Areas;
+use crate::call::Capabilities;
 use crate::open::Shared;
 use crate::signal::{Action, Info, Stack};
 use crate::stop::Stopping;

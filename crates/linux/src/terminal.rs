@@ -116,7 +116,8 @@ impl Settings {
         const SIZE: u32 = 0x30;
         const RECEIVES: u32 = 0x80;
         const TWO_HIGH: u32 = 0x1_0000;
-        let word = |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let word =
+            |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let mut new = self.clone();
         new.flags = [word(0), word(4), word(8), word(12)];
         // Neither has a wire: they send eight bits, without parity.
@@ -131,8 +132,8 @@ impl Settings {
             const SPEEDS: [u32; 16] =
                 [0, 50, 75, 110, 134, 150, 200, 300, 600, 1200, 1800, 2400, 4800, 9600, 19200, 38400];
             const HIGH: [u32; 16] = [
-                0, 57600, 115_200, 230_400, 460_800, 500_000, 576_000, 921_600, 1_000_000, 1_152_000, 1_500_000,
-                2_000_000, 2_500_000, 3_000_000, 3_500_000, 4_000_000,
+                0, 57600, 115_200, 230_400, 460_800, 500_000, 576_000, 921_600, 1_000_000, 1_152_000,
+                1_500_000, 2_000_000, 2_500_000, 3_000_000, 3_500_000, 4_000_000,
             ];
             let code = new.flags[2] & 0x100f;
             let low = (code & 0xf) as usize;
@@ -356,8 +357,11 @@ impl State {
             }
         }
         if self.settings.local(local::SIGNALS) {
-            let signals =
-                [(at::INTERRUPT, number::INTERRUPT), (at::QUIT, number::QUIT), (at::SUSPEND, number::TERMINAL_STOP)];
+            let signals = [
+                (at::INTERRUPT, number::INTERRUPT),
+                (at::QUIT, number::QUIT),
+                (at::SUSPEND, number::TERMINAL_STOP),
+            ];
             if let Some((_, signal)) = signals.into_iter().find(|&(place, _)| self.settings.is(byte, place)) {
                 if !self.settings.local(local::NO_FLUSH) {
                     self.typed.clear();
@@ -414,7 +418,10 @@ impl State {
                 }
             }
             _ if self.settings.is(byte, at::KILL) => {
-                if echo && self.settings.local(local::ECHO_KILL_BY_ERASE) && self.settings.local(local::ECHO_ERASE) {
+                if echo
+                    && self.settings.local(local::ECHO_KILL_BY_ERASE)
+                    && self.settings.local(local::ECHO_ERASE)
+                {
                     while !self.line.is_empty() {
                         self.erase();
                     }
@@ -599,14 +606,19 @@ impl Terminal {
         self.state.with(|state| {
             let lines = state.settings.local(local::LINES);
             let ends = state.typed.iter().rposition(|byte| byte & END != 0).map_or(0, |last| last + 1);
-            let typed = if lines { state.typed.iter().take(ends).filter(|&&byte| byte != END_ALONE).count() } else { state.typed.len() };
+            let typed = if lines {
+                state.typed.iter().take(ends).filter(|&&byte| byte != END_ALONE).count()
+            } else {
+                state.typed.len()
+            };
             (typed, state.printed.len())
         })
     }
 
     /// What a program's read would find, and whether a write would go.
     pub fn slave_ready(&self) -> (bool, bool) {
-        self.state.with(|state| (state.is_readable(usize::MAX), !state.held && state.printed.len() + 256 < OUTPUT))
+        self.state
+            .with(|state| (state.is_readable(usize::MAX), !state.held && state.printed.len() + 256 < OUTPUT))
     }
 
     /// The same of the master's.
@@ -738,7 +750,10 @@ mod tests {
         terminal.type_in(b"two words\x17\x15ab\x16\x03\n");
         assert_eq!(line(&terminal), Some(b"ab\x03\n".to_vec()));
         terminal.type_in(b"x\x04\x04");
-        assert_eq!((line(&terminal), line(&terminal), line(&terminal)), (Some(b"x".to_vec()), Some(Vec::new()), None));
+        assert_eq!(
+            (line(&terminal), line(&terminal), line(&terminal)),
+            (Some(b"x".to_vec()), Some(Vec::new()), None)
+        );
     }
 
     #[test]

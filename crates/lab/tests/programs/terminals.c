@@ -266,6 +266,9 @@ static int rights(void) {
     CHECK(prctl(PR_CAPBSET_DROP, CAP_KILL) == 0 && prctl(PR_CAPBSET_READ, CAP_KILL) == 0);
     CHECK(prctl(PR_SET_KEEPCAPS, 1) == 0 && prctl(PR_GET_KEEPCAPS) == 1 && setresuid(5, 5, 5) == 0);
     CHECK(syscall(SYS_capget, &head, now) == 0 && now[0].effective == 0 && now[0].permitted & 1 << CAP_SETUID);
+    // Who has the right to may be of another group, whoever it is.
+    now[0].effective = 1 << CAP_SETGID;
+    CHECK(syscall(SYS_capset, &head, now) == 0 && setresgid(6, 6, 6) == 0 && setresuid(6, 6, 6) == -1 && errno == EPERM);
     CHECK(syscall(SYS_capset, &head, none) == 0 && syscall(SYS_capget, &head, now) == 0 && now[0].permitted == 0);
     head.version = 1;
     CHECK(syscall(SYS_capget, &head, now) == -1 && errno == EINVAL && head.version == _LINUX_CAPABILITY_VERSION_3);

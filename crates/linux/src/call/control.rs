@@ -120,7 +120,9 @@ impl<M: Machine> Linux<'_, M> {
         let open = self.open_file(thread, number)?;
         match (what, &open.kind) {
             // Those that are of any file alike.
-            (NO_WAIT | CLOSE_ON_EXEC | NOT_ON_EXEC | SIGNALS, _) => self.ioctl_of_any(thread, &open, number, what, with),
+            (NO_WAIT | CLOSE_ON_EXEC | NOT_ON_EXEC | SIGNALS, _) => {
+                self.ioctl_of_any(thread, &open, number, what, with)
+            }
             (_, Kind::Master(side, _) | Kind::Slave(side, _)) => {
                 self.ioctl_terminal(thread, &open, &side.terminal, what, with)
             }

@@ -188,7 +188,9 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::ELOOP);
             }
             Body::Link(_) | Body::Itself(_) | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
-            Body::Device(_) | Body::Terminal(_) if flags & flag::PATH != 0 => Kind::Text(Vec::new(), inode.clone()),
+            Body::Device(_) | Body::Terminal(_) if flags & flag::PATH != 0 => {
+                Kind::Text(Vec::new(), inode.clone())
+            }
             Body::Device(Device::Terminals) => self.open_master(thread, &inode)?,
             Body::Device(Device::Own) => {
                 let (terminal, inode) = self.own_terminal(thread)?;

@@ -100,7 +100,8 @@ impl<M: Machine> Linux<'_, M> {
         let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
         for process in all {
             let is_it = |own: &Arc<Terminal>| Arc::ptr_eq(own, terminal);
-            let gone = process.terminal.with(|own| if own.as_ref().is_some_and(is_it) { own.take() } else { None });
+            let gone =
+                process.terminal.with(|own| if own.as_ref().is_some_and(is_it) { own.take() } else { None });
             drop(gone);
         }
     }
@@ -110,7 +111,8 @@ impl<M: Machine> Linux<'_, M> {
         let Some(terminal) = self.terminals.with(|all| all.remove(&number)) else { return };
         let directory = self.directories(b"dev/pts");
         let name = alloc::format!("{number}");
-        let is_it = |inode: Arc<Inode>| matches!(&inode.body, Body::Terminal(its) if Arc::ptr_eq(its, &terminal));
+        let is_it =
+            |inode: Arc<Inode>| matches!(&inode.body, Body::Terminal(its) if Arc::ptr_eq(its, &terminal));
         if directory.get(name.as_bytes()).ok().flatten().is_some_and(is_it) {
             let _ = directory.take(name.as_bytes(), false);
         }
@@ -153,7 +155,8 @@ impl<M: Machine> Linux<'_, M> {
         if !is_own || front == 0 || front == group {
             return Ok(());
         }
-        let deaf = thread.mask.load(Ordering::SeqCst) & bit(signal) != 0 || process.action(signal).handler == 1;
+        let deaf =
+            thread.mask.load(Ordering::SeqCst) & bit(signal) != 0 || process.action(signal).handler == 1;
         if deaf || self.is_orphaned(process) {
             // Who does not hear it may write and set, but not read.
             return if signal == number::TERMINAL_IN || !deaf { Err(Errno::EIO) } else { Ok(()) };
@@ -179,7 +182,8 @@ impl<M: Machine> Linux<'_, M> {
         loop {
             // Without lines: at once if no byte is waited for; with a time, so long after each byte.
             let at_once = !lines && least == 0 && time == 0;
-            let until = (!lines && time > 0 && (least == 0 || count > 0)).then(|| self.now().saturating_add(time));
+            let until =
+                (!lines && time > 0 && (least == 0 || count > 0)).then(|| self.now().saturating_add(time));
             let mut done = Done::Wait;
             let mut look = || {
                 if terminal.is_over() {
@@ -335,7 +339,8 @@ impl<M: Machine> Linux<'_, M> {
         let process = &thread.process;
         let master = matches!(open.kind, Kind::Master(..));
         let put = |word: u32| self.machine.write_user(with, &word.to_le_bytes()).map(|()| 0);
-        let is_own = || process.terminal.with(|own| own.as_ref().is_some_and(|own| Arc::ptr_eq(own, terminal)));
+        let is_own =
+            || process.terminal.with(|own| own.as_ref().is_some_and(|own| Arc::ptr_eq(own, terminal)));
         if !master && terminal.is_over() {
             return Err(Errno::EIO);
         }

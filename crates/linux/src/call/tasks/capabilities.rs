@@ -106,9 +106,8 @@ impl<M: Machine> Linux<'_, M> {
         let all = process.owner.with(|owner| owner.capabilities);
         let sets = [all.effective, all.permitted, all.inheritable];
         let word = |at: u32| move |set: u64| (set >> (32 * at)) as u32;
-        let pack = (0..words).fold(Pack::default(), |pack, at| {
-            sets.into_iter().map(word(at)).fold(pack, Pack::word)
-        });
+        let pack = (0..words)
+            .fold(Pack::default(), |pack, at| sets.into_iter().map(word(at)).fold(pack, Pack::word));
         self.machine.write_user(to, &pack.0).map(|()| 0)
     }
 
@@ -205,7 +204,10 @@ mod tests {
         owner.capabilities.stay = true;
         assert_eq!(change(&mut owner, [5; 4]), (0, ALL));
         owner.rights_of_program();
-        assert_eq!((owner.capabilities.effective, owner.capabilities.permitted, owner.capabilities.stay), (0, 0, false));
+        assert_eq!(
+            (owner.capabilities.effective, owner.capabilities.permitted, owner.capabilities.stay),
+            (0, 0, false)
+        );
         let mut owner = Owner::default();
         assert_eq!(change(&mut owner, [5; 4]), (0, 0));
     }

@@ -35,7 +35,9 @@ impl<M: Machine> Linux<'_, M> {
             // Who has got something waits for no more.
             let is_drained = match &open.kind {
                 Kind::Pipe(end) | Kind::Both(end, _) => end.pipe.is_empty(),
-                Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_) | Kind::Slave(..) => true,
+                Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_) | Kind::Slave(..) => {
+                    true
+                }
                 Kind::Master(side, _) => !side.terminal.master_ready().0,
                 _ => false,
             };
