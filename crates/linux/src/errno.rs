@@ -66,6 +66,7 @@ numbers! {
     EADDRINUSE = 98, "Somebody has this address.";
     EADDRNOTAVAIL = 99, "Not an address of this machine.";
     ENETUNREACH = 101, "There is no way there.";
+    ECONNABORTED = 103, "It has come to nothing.";
     EISCONN = 106, "It is connected.";
     ENOTCONN = 107, "It is not connected.";
     ECONNREFUSED = 111, "Nobody listens there.";

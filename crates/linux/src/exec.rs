@@ -175,6 +175,7 @@ impl<M: Machine> Linux<'_, M> {
         let (bias, base) = biases;
         let (users, groups) = thread.process.owner.with(|owner| {
             (owner.users[2], owner.groups[2]) = (owner.users[1], owner.groups[1]);
+            owner.rights_of_program();
             (owner.users, owner.groups)
         });
         let aux = [

@@ -76,7 +76,8 @@ impl<M: Machine> Linux<'_, M> {
             ("full", Device::Full),
             ("random", Device::Random),
             ("urandom", Device::Random),
-            ("tty", Device::Console),
+            ("tty", Device::Own),
+            ("ptmx", Device::Terminals),
             ("console", Device::Console),
         ];
         for (name, device) in devices {
@@ -107,7 +108,7 @@ impl<M: Machine> Linux<'_, M> {
             ("proc/sys/vm", "max_map_count", Made::Number(self.mm.config().max_map_count.into())),
             ("proc/sys/fs", "file-max", Made::Fixed("9223372036854775807\n")),
             ("proc/sys/fs", "nr_open", Made::Number(crate::open::MOST as u64)),
-            ("proc/sys/fs", "pipe-max-size", Made::Number(crate::pipe::ROOM as u64)),
+            ("proc/sys/fs", "pipe-max-size", Made::Number(crate::pipe::MOST as u64)),
             ("proc/sys/net/core", "somaxconn", Made::Number(4096)),
             ("proc/sys/net/core", "rmem_max", Made::Number(crate::socket::ROOM as u64)),
             ("proc/sys/net/core", "wmem_max", Made::Number(crate::socket::ROOM as u64)),
@@ -178,6 +179,7 @@ impl<M: Machine> Linux<'_, M> {
         for (name, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
             let _ = dev.put(name.as_bytes(), link(alloc::format!("/proc/self/fd{target}").as_bytes()));
         }
+        self.directories(b"dev/pts");
         for directory in ["tmp", "dev/shm", "var/tmp", "root"] {
             self.directories(directory.as_bytes()).mode.store(mode::DIRECTORY | 0o1777, Ordering::Relaxed);
         }

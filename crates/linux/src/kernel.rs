@@ -28,6 +28,7 @@ use crate::shared::Segment;
 use crate::signal::{self, Info, act, number};
 use crate::socket::Names;
 use crate::sync::{Spin, key_of};
+use crate::terminal::Terminal;
 use crate::tree::{Body, Content, Device, Inode, Leaving, Left, mode};
 use crate::watches::Watches;
 
@@ -98,6 +99,8 @@ pub struct Linux<'p, M: Machine> {
     /// Semaphores and messages by number.
     pub(crate) semaphores: Numbered<Set>,
     pub(crate) queues: Numbered<Queue>,
+    /// Terminals by number.
+    pub(crate) terminals: Spin<BTreeMap<u32, Arc<Terminal>>>,
     next_inode: AtomicU64,
     next_tid: AtomicU32,
     random: AtomicU64,
@@ -160,6 +163,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             segments: Spin::default(),
             semaphores: Numbered::default(),
             queues: Numbered::default(),
+            terminals: Spin::default(),
             next_inode: AtomicU64::new(2),
             next_tid: AtomicU32::new(1),
             random: AtomicU64::new(0x9e37_79b9_7f4a_7c15),
@@ -234,6 +238,11 @@ impl<'p, M: Machine> Linux<'p, M> {
         self.next_tid.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Threads that there have been.
+    pub(crate) fn tids_made(&self) -> u32 {
+        self.next_tid.load(Ordering::Relaxed) - 1
+    }
+
     /// Starts the archive's program, as process 1.
     ///
     /// # Errors
@@ -289,6 +298,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             began: self.now(),
             spent: Default::default(),
             ends_with: 0,
+            terminal: Spin::default(),
         });
         let null = self.directories(b"dev").get(b"null").ok().flatten().ok_or("no /dev/null")?;
         let input = Open::new(Kind::Device(Device::Null, null), 0, b"/dev/null".to_vec());
@@ -554,6 +564,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             for leaving in self.left.take() {
                 match leaving {
                     Leaving::Key(key) => self.changed(key),
+                    Leaving::Terminal(number) => self.terminal_over(number),
                     Leaving::File(file) => {
                         // A space that is about to end still shows it.
                         if self.mm.file(file).destroy() == Err(Error::Busy) {
@@ -669,6 +680,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         files.each(|open| self.closes(open));
         drop(files);
         self.left.flights.let_go(true);
+        self.leaves_terminal(process, true);
         process.timers.with(BTreeMap::clear);
         self.undo(process);
         if self.locks.with(|locks| locks.end(process.pid)) {

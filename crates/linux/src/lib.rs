@@ -53,6 +53,7 @@ mod socket;
 pub mod start;
 mod stop;
 pub mod sync;
+mod terminal;
 mod timer;
 pub mod tree;
 mod watches;

@@ -11,6 +11,7 @@ use crate::pipe::{End, Way};
 use crate::process::Process;
 use crate::socket::Socket;
 use crate::sync::{Mutex, Spin};
+use crate::terminal::Side;
 use crate::timer::Timer;
 use crate::tree::{Device, Inode};
 use crate::watches::Watches;
@@ -67,6 +68,9 @@ pub enum Kind {
     Process(Arc<Process>),
     /// What is to be heard of files (`inotify`).
     Watches(Arc<Watches>),
+    /// The master of a terminal, and a side of programs.
+    Master(Side, Arc<Inode>),
+    Slave(Side, Arc<Inode>),
 }
 
 /// A counter that can be waited for.
@@ -177,9 +181,12 @@ impl Open {
     /// Its inode, if it has one.
     pub fn inode(&self) -> Option<&Arc<Inode>> {
         match &self.kind {
-            Kind::File(inode) | Kind::Directory(inode) | Kind::Device(_, inode) | Kind::Text(_, inode) => {
-                Some(inode)
-            }
+            Kind::File(inode)
+            | Kind::Directory(inode)
+            | Kind::Device(_, inode)
+            | Kind::Text(_, inode)
+            | Kind::Master(_, inode)
+            | Kind::Slave(_, inode) => Some(inode),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::errno::Errno;
 use crate::sync::{Spin, key_of};
@@ -11,12 +11,15 @@ use crate::tree::{Leaving, Left};
 
 /// Bytes that fit.
 pub const ROOM: usize = 65536;
+/// The most that may be asked for, but by who may do everything.
+pub const MOST: usize = 1 << 20;
 /// So many bytes go in one piece or not at all.
 pub const WHOLE: usize = 4096;
 
 /// What both ends share.
 pub struct Pipe {
     bytes: Spin<VecDeque<u8>>,
+    room: AtomicUsize,
     /// Ends that are open.
     ends: [AtomicU32; 2],
     /// How often an end of each kind was opened.
@@ -41,6 +44,8 @@ pub struct End {
     pub pipe: Arc<Pipe>,
     /// Which end.
     pub way: Way,
+    /// Nobody had the other end open when this one was opened: how often it had been opened before.
+    unmet: Option<u64>,
 }
 
 /// What can be done at once.
@@ -71,6 +76,17 @@ impl Drop for End {
     }
 }
 
+impl End {
+    /// As [`Pipe::ready`] has it; but who came before anybody wrote has not come to the end.
+    pub fn ready(&self) -> (bool, bool) {
+        let (ready, closed) = self.pipe.ready(self.way);
+        if self.way == Way::Read && self.unmet == Some(self.pipe.opened(Way::Write)) {
+            return (!self.pipe.is_empty(), false);
+        }
+        (ready, closed)
+    }
+}
+
 impl Pipe {
     /// A new one: both ends.
     pub fn open(left: &Arc<Left>) -> (End, End) {
@@ -82,6 +98,7 @@ impl Pipe {
     pub fn named(left: &Arc<Left>) -> Arc<Pipe> {
         Arc::new(Pipe {
             bytes: Spin::new(VecDeque::new()),
+            room: AtomicUsize::new(ROOM),
             ends: Default::default(),
             opened: Default::default(),
             changes: Default::default(),
@@ -105,7 +122,8 @@ impl Pipe {
         });
         self.change(Way::Read);
         self.change(Way::Write);
-        (End { pipe: self.clone(), way }, before)
+        let unmet = before.filter(|_| way != other);
+        (End { pipe: self.clone(), way, unmet }, before)
     }
 
     fn change(&self, way: Way) {
@@ -156,7 +174,7 @@ impl Pipe {
             return Err(Errno::EPIPE);
         }
         let done = self.bytes.with(|bytes| {
-            let room = ROOM - bytes.len();
+            let room = self.room().saturating_sub(bytes.len());
             let fits = if from.len() <= WHOLE { room >= from.len() } else { room > 0 };
             if !fits {
                 return Done::Wait;
@@ -181,9 +199,37 @@ impl Pipe {
             }
             Way::Write => {
                 let closed = !self.is_open(Way::Read);
-                (ROOM - len >= WHOLE || closed, closed)
+                (self.room().saturating_sub(len) >= WHOLE || closed, closed)
             }
         }
+    }
+
+    /// Bytes that fit.
+    pub fn room(&self) -> usize {
+        self.room.load(Ordering::SeqCst)
+    }
+
+    /// From now on so many fit, or a little more; gives how many.
+    ///
+    /// # Errors
+    /// `EINVAL`: too many for any pipe; `EBUSY`: there are more in it.
+    pub fn set_room(&self, wanted: u64) -> Result<usize, Errno> {
+        if wanted > 1 << 31 {
+            return Err(Errno::EINVAL);
+        }
+        let room = (wanted as usize).max(WHOLE).next_power_of_two();
+        if room > MOST {
+            return Err(Errno::EPERM);
+        }
+        self.bytes.with(|bytes| {
+            if bytes.len() > room {
+                return Err(Errno::EBUSY);
+            }
+            self.room.store(room, Ordering::SeqCst);
+            Ok(room)
+        })?;
+        self.change(Way::Write);
+        Ok(room)
     }
 
     /// Bytes in it.
@@ -241,6 +287,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_can_have_other_room() {
+        let (reader, writer) = Pipe::open(&Arc::default());
+        assert_eq!((reader.pipe.set_room(5000), reader.pipe.room()), (Ok(8192), 8192));
+        assert_eq!(writer.pipe.write(&vec![1; ROOM]), Ok(Done::Bytes(8192)));
+        assert_eq!(writer.pipe.set_room(1), Err(Errno::EBUSY));
+        assert_eq!(writer.pipe.set_room(1 << 40), Err(Errno::EINVAL));
+        assert_eq!(writer.pipe.set_room(MOST as u64 + 1), Err(Errno::EPERM));
+        assert_eq!(reader.pipe.read(&mut vec![0; 8000]), Done::Bytes(8000));
+        assert_eq!((writer.pipe.set_room(0), writer.pipe.write(&[1; 4000])), (Ok(4096), Ok(Done::Wait)));
+    }
+
+    #[test]
     fn a_pipe_with_a_name_is_empty_once_nobody_has_it_open() {
         let pipe = Pipe::named(&Arc::default());
         assert_eq!(pipe.write(b"x"), Err(Errno::EPIPE));
@@ -250,6 +308,18 @@ mod tests {
         assert_eq!((pipe.len(), pipe.opened(Way::Read)), (0, 1));
         let _reader = pipe.end(Way::Read);
         assert_eq!(pipe.read(&mut [0; 4]), Done::Bytes(0));
+    }
+
+    #[test]
+    fn who_came_before_anybody_wrote_has_not_come_to_the_end() {
+        let pipe = Pipe::named(&Arc::default());
+        let (reader, _) = pipe.end_before(Way::Read, Way::Write);
+        assert_eq!((reader.ready(), pipe.read(&mut [0; 4])), ((false, false), Done::Bytes(0)));
+        drop(pipe.end_before(Way::Write, Way::Read));
+        assert_eq!(reader.ready(), (true, true));
+        let (reader, writer) = Pipe::open(&Arc::default());
+        drop(writer);
+        assert_eq!(reader.ready(), (true, true));
     }
 
     /// Whoever opens one end while somebody waits at the other has met it, though it goes at once.

@@ -9,10 +9,12 @@ use quietmm::SpaceId;
 use quietmm::platform::WaitKey;
 
 use crate::areas::Areas;
+use crate::call::Capabilities;
 use crate::open::Shared;
 use crate::signal::{Action, Info, Stack};
 use crate::stop::Stopping;
 use crate::sync::{Mutex, Spin};
+use crate::terminal::Terminal;
 use crate::timer::Timer;
 use crate::tree::{Inode, Leaving, Left};
 
@@ -86,6 +88,8 @@ pub(crate) struct Owner {
     pub groups: [u32; 4],
     /// More groups that it is in.
     pub more: Vec<u32>,
+    /// What it may, as it is told.
+    pub capabilities: Capabilities,
 }
 
 impl Owner {
@@ -144,6 +148,8 @@ pub(crate) struct Process {
     pub limits: Spin<Limits>,
     /// The signal by which its parent hears that it has ended.
     pub ends_with: u32,
+    /// The terminal of its session.
+    pub terminal: Spin<Option<Arc<Terminal>>>,
 }
 
 /// Limits, soft and hard, by their numbers.

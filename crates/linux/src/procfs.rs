@@ -223,17 +223,16 @@ impl<M: Machine> Linux<'_, M> {
             Made::Mounts => String::from("none / tmpfs rw 0 0\nproc /proc proc rw 0 0\n"),
             Made::MemoryInfo => {
                 let line = |(name, kib): (&str, u64)| format!("{:<15} {kib:>8} kB\n", format!("{name}:"));
-                let used = total.saturating_sub(free);
-                let some = [("MemTotal", total), ("MemFree", free), ("MemAvailable", free), ("Buffers", 0), ("Cached", 0), ("SwapCached", 0)];
-                let more = [
-                    ("Active", used), ("Inactive", 0), ("Active(anon)", used), ("Inactive(anon)", 0), ("Active(file)", 0), ("Inactive(file)", 0),
-                    ("Unevictable", 0), ("Mlocked", 0), ("SwapTotal", 0), ("SwapFree", 0), ("Dirty", 0), ("Writeback", 0), ("AnonPages", used),
-                    ("Mapped", 0), ("Shmem", 0), ("KReclaimable", 0), ("Slab", 0), ("SReclaimable", 0), ("SUnreclaim", 0), ("KernelStack", 0),
-                    ("PageTables", 0), ("NFS_Unstable", 0), ("Bounce", 0), ("WritebackTmp", 0), ("CommitLimit", total), ("Committed_AS", used),
-                    ("VmallocTotal", 34_359_738_367), ("VmallocUsed", 0), ("VmallocChunk", 0), ("Percpu", 0), ("AnonHugePages", 0),
+                let swap = self.mm.swap().usage();
+                let (slots, left) = (swap.slots * 4, (swap.slots - swap.used.min(swap.slots)) * 4);
+                let dirty = self.mm.dirty_pages() * 4;
+                // What is not counted has no line, as where Linux does not count it.
+                let lines = [
+                    ("MemTotal", total), ("MemFree", free), ("MemAvailable", free), ("Buffers", 0), ("SwapCached", swap.cached * 4),
+                    ("SwapTotal", slots), ("SwapFree", left), ("Dirty", dirty), ("CommitLimit", total / 2 + slots), ("VmallocTotal", 34_359_738_367),
                 ];
                 let pages = "HugePages_Total:       0\nHugePages_Free:        0\nHugePages_Rsvd:        0\nHugePages_Surp:        0\nHugepagesize:       2048 kB\n";
-                some.into_iter().chain(more).map(line).chain([String::from(pages)]).collect()
+                lines.into_iter().map(line).chain([String::from(pages)]).collect()
             }
             Made::CpuInfo => (0..cpus)
                 .map(|cpu| {
@@ -249,9 +248,16 @@ impl<M: Machine> Linux<'_, M> {
                 format!("0.00 0.00 0.00 1/{processes} {}\n", process.pid)
             }
             Made::SystemStat => {
-                let lines: String = (0..cpus).map(|cpu| format!("cpu{cpu} 0 0 0 0 0 0 0 0 0 0\n")).collect();
+                let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+                let running = all.iter().filter(|process| self.state_of(process, None).starts_with('R')).count();
+                // Which CPU a process used is not counted: each has its share of what all used.
+                let spent = |process: &Arc<Process>| self.spent(process) + process.spent[1].load(Ordering::Relaxed);
+                let used = all.iter().map(spent).sum::<u64>() / 10_000_000;
+                let share = |used: u64, cpus: u64| format!("{used} 0 0 {} 0 0 0 0 0 0\n", (cpus * up / 10).saturating_sub(used));
+                let lines: String = (0..cpus).map(|cpu| format!("cpu{cpu} {}", share(used / u64::from(cpus), 1))).collect();
                 let began = self.clock() / 1_000_000_000 - self.now() / 1_000_000_000;
-                format!("cpu  0 0 0 0 0 0 0 0 0 0\n{lines}intr 0\nctxt 0\nbtime {began}\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n")
+                let (whole, made) = (share(used, cpus.into()), self.tids_made());
+                format!("cpu  {whole}{lines}btime {began}\nprocesses {made}\nprocs_running {running}\nprocs_blocked 0\n")
             }
             Made::Counters => {
                 let line = |name: &str, count: u64| format!("{name} {count}\n");
@@ -297,6 +303,7 @@ impl<M: Machine> Linux<'_, M> {
         let state = self.state_of(process, Some(tid));
         let umask = process.place.with(|place| place.umask);
         let owner = process.owner.with(|owner| owner.clone());
+        let rights = owner.capabilities;
         let tabs = |ids: [u32; 4]| format!("{}\t{}\t{}\t{}", ids[0], ids[1], ids[2], ids[3]);
         let more: String = owner.more.iter().map(|group| format!("{group} ")).collect();
         let (group, session) =
@@ -347,11 +354,11 @@ impl<M: Machine> Linux<'_, M> {
             usage.tables * 4,
             usage.swapped * 4,
             0,
-            0,
-            0,
-            0,
-            0,
-            0,
+            rights.inheritable,
+            rights.permitted,
+            rights.effective,
+            rights.bounding,
+            rights.ambient,
         )
     }
 
@@ -360,6 +367,9 @@ impl<M: Machine> Linux<'_, M> {
         let state = &self.state_of(process, tid)[..1];
         let (group, session) =
             (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
+        let own = process.terminal.with(|own| own.clone());
+        let (terminal, front) = own
+            .map_or((0, -1), |own| (crate::call::terminals::device(own.number), i64::from(own.owners().0)));
         let threads = process.threads.with(|threads| threads.len());
         let nice = 20 - i64::from(process.nice.load(Ordering::Relaxed));
         let (bytes, resident) = (self.mapped_pages(process) * PAGE, self.usage_of(process).resident());
@@ -367,7 +377,7 @@ impl<M: Machine> Linux<'_, M> {
         let ticks = self.spent(process) / 10_000_000;
         let code = process.ended.load(Ordering::SeqCst) as u32 & 0xffff;
         format!(
-            "{} ({name}) {state} {parent} {group} {session} 0 -1 4194304 0 0 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \
+            "{} ({name}) {state} {parent} {group} {session} {terminal} {front} 4194304 0 0 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \
              0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 {code}\n",
             tid.unwrap_or(pid),
             20 + nice,

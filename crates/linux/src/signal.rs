@@ -8,6 +8,8 @@ use crate::frame::{Frame, Fx, Registers};
 #[allow(missing_docs)]
 pub mod number {
     pub const HANG_UP: u32 = 1;
+    pub const INTERRUPT: u32 = 2;
+    pub const QUIT: u32 = 3;
     pub const ILLEGAL: u32 = 4;
     pub const TRAP: u32 = 5;
     pub const ABORT: u32 = 6;
@@ -21,6 +23,10 @@ pub mod number {
     pub const CHILD: u32 = 17;
     pub const CONTINUE: u32 = 18;
     pub const STOP: u32 = 19;
+    pub const TERMINAL_STOP: u32 = 20;
+    pub const TERMINAL_IN: u32 = 21;
+    pub const TERMINAL_OUT: u32 = 22;
+    pub const WINDOW: u32 = 28;
     /// Those that stop a process: that one, and three of terminals.
     pub const STOPS: u64 = 0b1111 << 18;
     /// The first of those that are queued.

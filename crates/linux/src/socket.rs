@@ -255,6 +255,22 @@ pub struct State {
     pub silent: bool,
     /// How long a receive and a send wait, in nanoseconds; 0 for ever.
     pub times: [u64; 2],
+    /// What is still to be said of a connection that was not waited for.
+    pub late: Late,
+}
+
+/// What came of such a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Late {
+    /// It has been said.
+    #[default]
+    Nothing,
+    /// It is there.
+    There,
+    /// Nobody listened.
+    Refused,
+    /// That was said, but not by another try.
+    Over,
 }
 
 /// A socket.
@@ -323,6 +339,7 @@ impl Socket {
             waiting,
             silent,
             times,
+            late: Late::Nothing,
         };
         Arc::new(Socket {
             family,
@@ -333,6 +350,17 @@ impl Socket {
             changes: AtomicU64::new(0),
             names: names.clone(),
             left: left.clone(),
+        })
+    }
+
+    /// Whether nobody listened when it was connected, which whoever asks hears once.
+    pub fn was_refused(&self) -> bool {
+        self.state.with(|state| {
+            let refused = state.late == Late::Refused;
+            if refused {
+                state.late = Late::Over;
+            }
+            refused
         })
     }
 

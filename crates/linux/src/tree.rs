@@ -13,6 +13,7 @@ use crate::flights::Flights;
 use crate::open::Open;
 use crate::pipe::Pipe;
 use crate::sync::{Mutex, Spin};
+use crate::terminal::Terminal;
 
 /// Kinds of files, in the mode.
 pub mod mode {
@@ -68,6 +69,8 @@ pub enum Leaving {
     Space(SpaceId),
     /// Whoever waits with this key should look.
     Key(WaitKey),
+    /// A terminal without a master.
+    Terminal(u32),
 }
 
 impl Left {
@@ -130,6 +133,10 @@ pub enum Device {
     Random,
     /// The console.
     Console,
+    /// The terminal of whoever opens it.
+    Own,
+    /// Gives terminals.
+    Terminals,
 }
 
 /// Files that are made up when they are opened.
@@ -191,6 +198,8 @@ pub enum Body {
     Socket,
     /// A pipe that all who open this share.
     Fifo(Arc<Pipe>),
+    /// A terminal.
+    Terminal(Arc<Terminal>),
 }
 
 /// What is in a directory.

@@ -10,6 +10,12 @@ use crate::open::{Counter, Kind, Open, flag};
 use crate::pipe::Pipe;
 use crate::process::Thread;
 
+/// Asked of any file.
+const NO_WAIT: u64 = 0x5421;
+const SIGNALS: u64 = 0x5452;
+const CLOSE_ON_EXEC: u64 = 0x5451;
+const NOT_ON_EXEC: u64 = 0x5450;
+
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn close(&self, thread: &Thread, number: u64) -> Answer {
         let gone = thread.process.files.with(|files| files.take(number))?;
@@ -96,19 +102,30 @@ impl<M: Machine> Linux<'_, M> {
             5..=7 | 36..=38 => self.record_lock(thread, &open, what, with),
             1033 => self.seals(&open, Some(with)),
             1034 => self.seals(&open, None),
-            1031 | 1032 => Ok(crate::pipe::ROOM as u64),
+            1031 | 1032 => {
+                let (Kind::Pipe(end) | Kind::Both(end, _)) = &open.kind else { return Err(Errno::EBADF) };
+                if what == 1032 {
+                    return Ok(end.pipe.room() as u64);
+                }
+                let room = end.pipe.set_room(u64::from(with as u32))?;
+                self.changed(crate::sync::key_of(&*end.pipe));
+                Ok(room as u64)
+            }
             _ => Err(Errno::EINVAL),
         }
     }
 
     pub(crate) fn ioctl(&self, thread: &Thread, number: u64, what: u64, with: u64) -> Answer {
         const BYTES_TO_READ: u64 = 0x541b;
-        const NO_WAIT: u64 = 0x5421;
-        const SIGNALS: u64 = 0x5452;
-        const CLOSE_ON_EXEC: u64 = 0x5451;
-        const NOT_ON_EXEC: u64 = 0x5450;
         let open = self.open_file(thread, number)?;
         match (what, &open.kind) {
+            // Those that are of any file alike.
+            (NO_WAIT | CLOSE_ON_EXEC | NOT_ON_EXEC | SIGNALS, _) => {
+                self.ioctl_of_any(thread, &open, number, what, with)
+            }
+            (_, Kind::Master(side, _) | Kind::Slave(side, _)) => {
+                self.ioctl_terminal(thread, &open, &side.terminal, what, with)
+            }
             (BYTES_TO_READ, Kind::Pipe(end)) => {
                 self.machine.write_user(with, &(end.pipe.len() as u32).to_le_bytes()).map(|()| 0)
             }
@@ -119,18 +136,26 @@ impl<M: Machine> Linux<'_, M> {
                 let bytes = socket.inbox.len(socket.is_stream()) as u32;
                 self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
             }
+            (0x8910..=0x8950, Kind::Socket(_)) => self.ioctl_interface(what, with),
             (BYTES_TO_READ, Kind::File(inode)) => {
                 let at = open.offset.with(self.machine, |offset| *offset);
                 let bytes = inode.file().map_or(0, |file| self.file_len(file)).saturating_sub(at) as u32;
                 self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
             }
-            (NO_WAIT, _) => {
+            // Nothing else is a terminal.
+            _ => Err(Errno::ENOTTY),
+        }
+    }
+
+    fn ioctl_of_any(&self, thread: &Thread, open: &Open, number: u64, what: u64, with: u64) -> Answer {
+        match what {
+            NO_WAIT => {
                 let on = self.load_word(with)? != 0;
                 let keep = open.flags.load(Ordering::Relaxed) & !flag::NO_WAIT;
                 open.flags.store(keep | if on { flag::NO_WAIT } else { 0 }, Ordering::Relaxed);
                 Ok(0)
             }
-            (CLOSE_ON_EXEC | NOT_ON_EXEC, _) => {
+            CLOSE_ON_EXEC | NOT_ON_EXEC => {
                 let on = what == CLOSE_ON_EXEC;
                 thread
                     .process
@@ -139,13 +164,12 @@ impl<M: Machine> Linux<'_, M> {
                 Ok(0)
             }
             // Whoever waits for signals of it waits in vain: they are sent of nothing.
-            (SIGNALS, _) => {
+            SIGNALS => {
                 let on = self.load_word(with)? != 0;
                 let keep = open.flags.load(Ordering::Relaxed) & !flag::SIGNALS;
                 open.flags.store(keep | if on { flag::SIGNALS } else { 0 }, Ordering::Relaxed);
                 Ok(0)
             }
-            // Nothing here is a terminal.
             _ => Err(Errno::ENOTTY),
         }
     }

@@ -188,6 +188,15 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::ELOOP);
             }
             Body::Link(_) | Body::Itself(_) | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
+            Body::Device(_) | Body::Terminal(_) if flags & flag::PATH != 0 => {
+                Kind::Text(Vec::new(), inode.clone())
+            }
+            Body::Device(Device::Terminals) => self.open_master(thread, &inode)?,
+            Body::Device(Device::Own) => {
+                let (terminal, inode) = self.own_terminal(thread)?;
+                self.open_slave(thread, &terminal, &inode, flags)?
+            }
+            Body::Terminal(terminal) => self.open_slave(thread, terminal, &inode, flags)?,
             Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
             Body::Device(device) => Kind::Device(*device, inode.clone()),
             Body::Fifo(_) if flags & flag::PATH != 0 => Kind::Text(Vec::new(), inode.clone()),
@@ -295,6 +304,9 @@ impl<M: Machine> Linux<'_, M> {
             Body::Device(Device::Full) => 0x107,
             Body::Device(Device::Random) => 0x109,
             Body::Device(Device::Console) => 0x501,
+            Body::Device(Device::Own) => 0x500,
+            Body::Device(Device::Terminals) => 0x502,
+            Body::Terminal(terminal) => super::terminals::device(terminal.number),
             _ => 0,
         };
         let mode = inode.mode.load(Ordering::Relaxed);

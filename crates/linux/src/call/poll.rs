@@ -12,7 +12,7 @@ use crate::open::{Counter, Kind, Open};
 use crate::pipe::Way;
 use crate::process::Thread;
 use crate::signal::ALWAYS;
-use crate::socket::{Socket, kind};
+use crate::socket::{Late, Socket, kind};
 
 /// Events, as `poll` and `epoll` have them.
 pub(super) mod event {
@@ -36,9 +36,9 @@ struct Asked {
 }
 
 fn of_socket(socket: &Socket) -> u32 {
-    let (listens, comes, silent) = socket.state.with(|state| {
+    let (listens, comes, silent, refused) = socket.state.with(|state| {
         let comes = state.waiting.as_ref().is_some_and(|(all, _)| !all.is_empty());
-        (state.waiting.is_some(), comes, state.silent)
+        (state.waiting.is_some(), comes, state.silent, state.late == Late::Refused)
     });
     if listens {
         return if comes { IN } else { 0 };
@@ -47,6 +47,7 @@ fn of_socket(socket: &Socket) -> u32 {
     let found = if some { IN } else { 0 } | if ended || closed { ENDED } else { 0 };
     match socket.peer() {
         None if socket.kind == kind::PACKETS => found | OUT,
+        None if refused => found | IN | OUT | ERROR | HANG_UP | ENDED,
         None => found | OUT | HANG_UP,
         Some(peer) => {
             let (_, _, gone, room) = peer.inbox.state();
@@ -66,7 +67,7 @@ impl<M: Machine> Linux<'_, M> {
     fn look_below(&self, thread: &Thread, open: &Open, depth: u32, looks: &Looks) -> (u32, Option<[u64; 2]>) {
         let (found, changes) = match &open.kind {
             Kind::Pipe(end) => {
-                let (ready, closed) = end.pipe.ready(end.way);
+                let (ready, closed) = end.ready();
                 let found = match end.way {
                     Way::Read => {
                         let some = if end.pipe.is_empty() { 0 } else { IN };
@@ -110,6 +111,18 @@ impl<M: Machine> Linux<'_, M> {
                 (if watches.any() { IN } else { 0 }, Some([changes; 2]))
             }
             Kind::Console(_) => (OUT, Some([0; 2])),
+            Kind::Master(side, _) => {
+                let (some, room) = side.terminal.master_ready();
+                let found = if some { IN } else { 0 } | if room { OUT } else { 0 };
+                (found | if side.terminal.is_left() { HANG_UP } else { 0 }, Some(side.terminal.changes()))
+            }
+            Kind::Slave(side, _) if side.terminal.is_over() => {
+                (IN | OUT | ERROR | HANG_UP, Some(side.terminal.changes()))
+            }
+            Kind::Slave(side, _) => {
+                let (some, room) = side.terminal.slave_ready();
+                (if some { IN } else { 0 } | if room { OUT } else { 0 }, Some(side.terminal.changes()))
+            }
             _ => (IN | OUT, None),
         };
         let more = if found & IN != 0 { READ } else { 0 } | if found & OUT != 0 { WRITE } else { 0 };
@@ -169,8 +182,11 @@ impl<M: Machine> Linux<'_, M> {
         time: Option<u64>,
         mask: Option<u64>,
     ) -> Answer {
-        if count > 4096 {
+        if count > thread.process.files.with(|files| files.most()) as u64 {
             return Err(Errno::EINVAL);
+        }
+        if count > 4096 && !self.machine.has_piece(2 * count * size_of::<Option<Asked>>() as u64) {
+            return Err(Errno::ENOMEM);
         }
         let mut asked = Vec::new();
         for index in 0..count {

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod connect;
+mod interfaces;
 mod messages;
 mod options;
 mod receive;

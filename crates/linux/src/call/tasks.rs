@@ -1,5 +1,6 @@
 //! Calls that make processes and threads, and have them run other programs.
 
+pub(crate) mod capabilities;
 mod groups;
 mod pidfd;
 mod prctl;
@@ -236,6 +237,7 @@ impl<M: Machine> Linux<'_, M> {
             began: self.now(),
             spent: Default::default(),
             ends_with: ask.ends_with,
+            terminal: Spin::new(parent.terminal.with(|own| own.clone())),
         }))
     }
 

@@ -35,13 +35,18 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// One buffer after the other, until one is not full, or fails.
-    fn each(&self, buffers: &[(u64, u64)], mut work: impl FnMut(u64, u64) -> Answer) -> Answer {
+    fn each(
+        &self,
+        buffers: &[(u64, u64)],
+        place: Option<u64>,
+        mut work: impl FnMut(u64, u64, Option<u64>) -> Answer,
+    ) -> Answer {
         let mut sum = 0;
         for &(at, bytes) in buffers {
             if bytes == 0 {
                 continue;
             }
-            match work(at, bytes.min(MOST)) {
+            match work(at, bytes.min(MOST), place.map(|place| place.saturating_add(sum))) {
                 Ok(done) => {
                     sum += done;
                     if done < bytes {

@@ -9,7 +9,7 @@ use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
 use crate::open::flag;
 use crate::process::Thread;
-use crate::socket::{Inbox, Peer, kind};
+use crate::socket::{Inbox, Late, Peer, kind};
 use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
@@ -61,10 +61,27 @@ impl<M: Machine> Linux<'_, M> {
         if socket.state.with(|state| state.waiting.is_some()) {
             return Err(Errno::EINVAL);
         }
+        // What was not waited for is said now.
+        match socket.state.with(|state| core::mem::take(&mut state.late)) {
+            Late::Nothing => {}
+            Late::There => return Ok(0),
+            Late::Refused => return Err(Errno::ECONNREFUSED),
+            Late::Over => return Err(Errno::ECONNABORTED),
+        }
         if socket.peer().is_some() {
             return Err(Errno::EISCONN);
         }
-        let listener = self.find_socket(thread, &socket, &address)?;
+        let goes_on = open.has(flag::NO_WAIT) && socket.family != UNIX;
+        let refuse = || {
+            socket.state.with(|state| state.late = Late::Refused);
+            socket.changes.fetch_add(1, Ordering::SeqCst);
+            self.changed(key_of(&socket.changes));
+            Err(Errno::EINPROGRESS)
+        };
+        let listener = match self.find_socket(thread, &socket, &address) {
+            Err(Errno::ECONNREFUSED) if goes_on => return refuse(),
+            found => found?,
+        };
         self.give_port(&socket, &address)?;
         if Arc::ptr_eq(&listener, &socket) {
             return Err(Errno::ECONNREFUSED);
@@ -113,9 +130,14 @@ impl<M: Machine> Linux<'_, M> {
             }
         }
         if refused {
-            return Err(alone(Errno::ECONNREFUSED));
+            let error = alone(Errno::ECONNREFUSED);
+            return if goes_on { refuse() } else { Err(error) };
         }
         self.changed(key);
+        if goes_on {
+            socket.state.with(|state| state.late = Late::There);
+            return Err(Errno::EINPROGRESS);
+        }
         Ok(0)
     }
 

@@ -6,7 +6,7 @@ use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::Thread;
-use crate::socket::kind;
+use crate::socket::{Late, kind};
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn setsockopt(&self, thread: &Thread, [number, level, what, at, len]: [u64; 5]) -> Answer {
@@ -55,8 +55,16 @@ impl<M: Machine> Linux<'_, M> {
             _ if value.is_some() => value.unwrap_or_default(),
             (1, 13) => alloc::vec![0; 8],
             (1, 3) => word(socket.kind),
-            // Errors are told at once; and what was set is not kept.
-            (1, 4 | 2 | 5 | 6 | 9 | 10 | 12 | 15 | 16 | 29 | 34..=36 | 42 | 46) => word(0),
+            // Errors are told at once, but of connections that nobody waited for.
+            (1, 4) => word(socket.state.with(|state| match state.late {
+                Late::Refused => {
+                    state.late = Late::Over;
+                    Errno::ECONNREFUSED.0.into()
+                }
+                _ => 0,
+            })),
+            // What was set is not kept.
+            (1, 2 | 5 | 6 | 9 | 10 | 12 | 15 | 16 | 29 | 34..=36 | 42 | 46) => word(0),
             (1, 7 | 8) => word(crate::socket::ROOM as u32),
             (1, 17) => {
                 let pid = socket.peer().map_or(0, |peer| peer.process);

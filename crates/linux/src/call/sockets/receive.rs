@@ -28,6 +28,9 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EAGAIN);
         }
         if socket.kind != kind::PACKETS && socket.peer().is_none() {
+            if socket.was_refused() {
+                return Err(Errno::ECONNREFUSED);
+            }
             return Err(Errno::ENOTCONN);
         }
         let room: u64 = into.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));

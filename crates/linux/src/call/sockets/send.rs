@@ -80,6 +80,7 @@ impl<M: Machine> Linux<'_, M> {
                     found.inbox.clone()
                 }
                 Some(peer) => peer.inbox,
+                None if socket.was_refused() => return Err(Errno::ECONNREFUSED),
                 None if stream || socket.kind == kind::SEQUENCE => return Err(Errno::ENOTCONN),
                 None => return Err(Errno::EDESTADDRREQ),
             },

@@ -49,6 +49,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         me.session.store(me.pid, Ordering::Relaxed);
         me.group.store(me.pid, Ordering::Relaxed);
+        drop(me.terminal.with(Option::take));
         Ok(me.pid.into())
     }
 }

@@ -24,10 +24,10 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    pub(crate) fn prctl(&self, thread: &Thread, what: u64, value: u64) -> Answer {
+    pub(crate) fn prctl(&self, thread: &Thread, all: [u64; 5]) -> Answer {
+        let [what, value, ..] = all;
         const SET_NAME: u64 = 15;
         const GET_NAME: u64 = 16;
-        const LAST_CAPABILITY: u64 = 40;
         match what {
             SET_NAME => {
                 let mut name = self.load_text(value, 64)?;
@@ -42,9 +42,9 @@ impl<M: Machine> Linux<'_, M> {
             }
             // Core files, timer slack, large pages, parents' deaths, and names of memory: nothing depends on them.
             3 | 4 | 1 | 2 | 29 | 30 | 38 | 39 | 41 | 42 | 36 | 37 => Ok(0),
-            // Capabilities that are kept or given up, and how: nobody has any.
-            7 | 8 | 24 | 27 | 28 | 47 => Ok(0),
-            23 if value <= LAST_CAPABILITY => Ok(0),
+            7 | 8 | 23 | 24 | 47 => self.control_rights(thread, all),
+            // How root's programs get theirs: in one way.
+            27 | 28 => Ok(0),
             // Nothing of the program's calls is filtered.
             21 => Ok(0),
             _ => Err(Errno::EINVAL),

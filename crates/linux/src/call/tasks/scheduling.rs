@@ -29,6 +29,9 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn get_affinity(&self, thread: &Thread, tid: u64, bytes: u64, to: u64) -> Answer {
         let cpus = self.machine.possible_cpus() as usize;
         let len = cpus.div_ceil(64) * 8;
+        if (tid as i32) < 0 {
+            return Err(Errno::ESRCH);
+        }
         if (bytes as usize) < len || !bytes.is_multiple_of(8) {
             return Err(Errno::EINVAL);
         }

@@ -23,6 +23,15 @@ pub(crate) enum Which {
 }
 
 impl Owner {
+    /// It may be anybody.
+    fn may_change(&self, which: Which) -> bool {
+        let right = match which {
+            Which::User => 7,
+            Which::Group => 6,
+        };
+        self.capabilities.effective >> right & 1 != 0
+    }
+
     fn ids(&mut self, which: Which) -> &mut [u32; 4] {
         match which {
             Which::User => &mut self.users,
@@ -44,13 +53,15 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         thread.process.owner.with(|owner| {
-            let root = owner.is_root();
+            let users = owner.users;
+            let root = owner.may_change(which);
             let ids = owner.ids(which);
             match () {
                 () if root => *ids = [id; 4],
                 () if id == ids[0] || id == ids[2] => (ids[1], ids[3]) = (id, id),
                 () => return Err(Errno::EPERM),
             }
+            owner.users_changed(users);
             Ok(0)
         })
     }
@@ -59,7 +70,8 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn set_two_ids(&self, thread: &Thread, which: Which, [real, effective]: [u64; 2]) -> Answer {
         let (real, effective) = (real as u32, effective as u32);
         thread.process.owner.with(|owner| {
-            let root = owner.is_root();
+            let users = owner.users;
+            let root = owner.may_change(which);
             let ids = owner.ids(which);
             let old = *ids;
             let fits = |id: u32, all: &[u32]| root || id == SAME || all.contains(&id);
@@ -72,6 +84,7 @@ impl<M: Machine> Linux<'_, M> {
                 ids[2] = ids[1];
             }
             ids[3] = ids[1];
+            owner.users_changed(users);
             Ok(0)
         })
     }
@@ -80,7 +93,8 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn set_all_ids(&self, thread: &Thread, which: Which, new: [u64; 3]) -> Answer {
         let new = new.map(|id| id as u32);
         thread.process.owner.with(|owner| {
-            let root = owner.is_root();
+            let users = owner.users;
+            let root = owner.may_change(which);
             let ids = owner.ids(which);
             let old = *ids;
             if !root && new.iter().any(|id| *id != SAME && !old[..3].contains(id)) {
@@ -90,6 +104,7 @@ impl<M: Machine> Linux<'_, M> {
                 *id = new;
             }
             ids[3] = ids[1];
+            owner.users_changed(users);
             Ok(0)
         })
     }
@@ -98,7 +113,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn set_file_id(&self, thread: &Thread, which: Which, id: u64) -> Answer {
         let id = id as u32;
         thread.process.owner.with(|owner| {
-            let root = owner.is_root();
+            let root = owner.may_change(which);
             let ids = owner.ids(which);
             let old = ids[3];
             if id != SAME && (root || ids.contains(&id)) {
@@ -128,7 +143,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn set_groups(&self, thread: &Thread, count: u64, from: u64) -> Answer {
-        if !thread.process.owner.with(|owner| owner.is_root()) {
+        if !thread.process.owner.with(|owner| owner.may_change(Which::Group)) {
             return Err(Errno::EPERM);
         }
         if count > MOST_GROUPS {

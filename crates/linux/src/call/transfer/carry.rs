@@ -121,6 +121,9 @@ impl<M: Machine> Linux<'_, M> {
     /// Moves bytes, with places that a program keeps, or the files.
     fn carry_at(&self, thread: &Thread, files: (&Arc<Open>, &Arc<Open>), at: [u64; 2], bytes: u64) -> Answer {
         let places = [self.load_place(at[0])?, self.load_place(at[1])?];
+        if places.iter().flatten().any(|place| place >> 63 != 0) {
+            return Err(Errno::EINVAL);
+        }
         let (done, places) = self.carry(thread, files, places, bytes.min(MOST))?;
         for (at, place) in at.into_iter().zip(places) {
             if let Some(place) = place {
@@ -204,7 +207,7 @@ impl<M: Machine> Linux<'_, M> {
                     }
                 }
             }
-            let most = (ROOM - target.len()).min(bytes as usize);
+            let most = target.room().saturating_sub(target.len()).min(bytes as usize);
             let piece = source.look(most);
             if piece.is_empty() {
                 // Nobody writes any more, or somebody else was faster.
@@ -253,7 +256,7 @@ impl<M: Machine> Linux<'_, M> {
         let mut bytes = bytes;
         if let Some(target) = target {
             // What does not fit waits for the next call: as much as there is room for, or a piece once there is.
-            bytes = bytes.min((ROOM - target.len()).max(WHOLE) as u64);
+            bytes = bytes.min(target.room().saturating_sub(target.len()).max(WHOLE) as u64);
             if flags & NO_WAIT != 0 && !target.ready(Way::Write).0 {
                 return Err(Errno::EAGAIN);
             }

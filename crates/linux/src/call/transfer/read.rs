@@ -31,11 +31,14 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let mut any = false;
-        self.each(into, |to, bytes| {
+        self.each(into, at, |to, bytes, at| {
             // Who has got something waits for no more.
             let is_drained = match &open.kind {
                 Kind::Pipe(end) | Kind::Both(end, _) => end.pipe.is_empty(),
-                Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_) => true,
+                Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_) | Kind::Slave(..) => {
+                    true
+                }
+                Kind::Master(side, _) => !side.terminal.master_ready().0,
                 _ => false,
             };
             if any && is_drained {
@@ -112,6 +115,8 @@ impl<M: Machine> Linux<'_, M> {
             _ if at.is_some() => Err(Errno::ESPIPE),
             Kind::Directory(_) => Err(Errno::EISDIR),
             Kind::Console(_) => Ok(0),
+            Kind::Master(side, _) => self.read_master(thread, open, &side.terminal, to, bytes),
+            Kind::Slave(side, _) => self.read_slave(thread, open, &side.terminal, to, bytes),
             Kind::Pipe(end) | Kind::Both(end, _) => self.read_pipe(thread, open, end, to, bytes),
             Kind::Event(counter) => {
                 if bytes < 8 {
@@ -154,7 +159,7 @@ impl<M: Machine> Linux<'_, M> {
     fn read_device(&self, thread: &Thread, device: Device, to: u64, bytes: u64) -> Answer {
         let mut piece = [0; 4096];
         match device {
-            Device::Null | Device::Console => return Ok(0),
+            Device::Null | Device::Console | Device::Own | Device::Terminals => return Ok(0),
             Device::Zero | Device::Full | Device::Random => {}
         }
         let mut done = 0;

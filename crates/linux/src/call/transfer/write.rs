@@ -1,6 +1,6 @@
 //! Bytes from a program to what is open.
 
-use super::Load;
+use super::{Load, PIECE};
 use crate::call::sockets::Extra;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
@@ -30,7 +30,26 @@ impl<M: Machine> Linux<'_, M> {
         if at.is_some_and(|at| at >> 63 != 0) {
             return Err(Errno::EINVAL);
         }
-        self.each(from, |from, bytes| self.write_one(thread, &open, from, bytes, at))
+        // All in one piece, if it is small: nobody else's bytes come between.
+        let sum = from.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        if from.len() > 1 && sum <= PIECE as u64 && sum <= self.piece() as u64 {
+            let mut all = alloc::vec![0; sum as usize];
+            let mut rest = &mut all[..];
+            let load = |(at, bytes): &(u64, u64)| {
+                let (piece, more) = core::mem::take(&mut rest).split_at_mut(*bytes as usize);
+                rest = more;
+                self.machine.read_user(*at, piece)
+            };
+            // What cannot be read is written as far as it can.
+            if from.iter().try_for_each(load).is_ok() {
+                let load = |done: u64, into: &mut [u8]| {
+                    into.copy_from_slice(&all[done as usize..done as usize + into.len()]);
+                    Ok(())
+                };
+                return self.write_from(thread, &open, sum, at, &load);
+            }
+        }
+        self.each(from, at, |from, bytes, at| self.write_one(thread, &open, from, bytes, at))
     }
 
     fn write_one(&self, thread: &Thread, open: &Open, from: u64, bytes: u64, at: Option<u64>) -> Answer {
@@ -92,6 +111,8 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Device(Device::Console, _) => self.print(thread, 1, bytes, load),
             Kind::Device(..) => Ok(bytes),
             Kind::Console(which) => self.print(thread, *which, bytes, load),
+            Kind::Master(side, _) => self.write_master(thread, open, &side.terminal, bytes, load),
+            Kind::Slave(side, _) => self.write_slave(thread, open, &side.terminal, bytes, load),
             Kind::Pipe(end) | Kind::Both(_, end) => self.write_pipe(thread, open, end, bytes, load),
             Kind::Event(counter) => {
                 if bytes < 8 {

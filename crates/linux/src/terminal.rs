@@ -1,0 +1,813 @@
+//! Terminals: what is written at the master comes in as if it were typed, what programs print comes out there.
+//!
+//! A terminal has what is set (`termios`), what was typed and nobody has read, and what was printed and the master has not read.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use crate::layout::Pack;
+use crate::pipe::Done;
+use crate::signal::number;
+use crate::sync::{Spin, key_of};
+use crate::tree::{Leaving, Left};
+
+/// Bytes that are typed and wait, and that are printed and wait.
+pub const ROOM: usize = 4096;
+pub const OUTPUT: usize = 8192;
+
+/// What is set for what comes in.
+#[allow(missing_docs)]
+mod input {
+    pub const STRIP: u32 = 0x20;
+    pub const NL_TO_CR: u32 = 0x40;
+    pub const NO_CR: u32 = 0x80;
+    pub const CR_TO_NL: u32 = 0x100;
+    pub const LOWER: u32 = 0x200;
+    pub const FLOW: u32 = 0x400;
+    pub const ANY_GOES_ON: u32 = 0x800;
+    pub const BELL: u32 = 0x2000;
+    pub const UTF8: u32 = 0x4000;
+}
+
+/// For what goes out.
+#[allow(missing_docs)]
+mod output {
+    pub const AT_ALL: u32 = 1;
+    pub const UPPER: u32 = 2;
+    pub const NL_TO_CR_NL: u32 = 4;
+    pub const CR_TO_NL: u32 = 8;
+    pub const NO_CR_AT_START: u32 = 0x10;
+    pub const NL_RETURNS: u32 = 0x20;
+    pub const TABS: u32 = 0x1800;
+}
+
+/// For what is done with it.
+#[allow(missing_docs)]
+pub mod local {
+    pub const SIGNALS: u32 = 1;
+    pub const LINES: u32 = 2;
+    pub const ECHO: u32 = 8;
+    pub const ECHO_ERASE: u32 = 0x10;
+    pub const ECHO_KILL: u32 = 0x20;
+    pub const ECHO_NL: u32 = 0x40;
+    pub const NO_FLUSH: u32 = 0x80;
+    pub const STOP_WRITERS: u32 = 0x100;
+    pub const ECHO_CONTROL: u32 = 0x200;
+    pub const ECHO_KILL_BY_ERASE: u32 = 0x800;
+    pub const MORE: u32 = 0x8000;
+}
+
+/// Places of characters that mean something.
+mod at {
+    pub const INTERRUPT: usize = 0;
+    pub const QUIT: usize = 1;
+    pub const ERASE: usize = 2;
+    pub const KILL: usize = 3;
+    pub const END: usize = 4;
+    pub const TIME: usize = 5;
+    pub const LEAST: usize = 6;
+    pub const START: usize = 8;
+    pub const STOP: usize = 9;
+    pub const SUSPEND: usize = 10;
+    pub const LINE: usize = 11;
+    pub const AGAIN: usize = 12;
+    pub const WORD: usize = 14;
+    pub const NEXT: usize = 15;
+    pub const LINE_TOO: usize = 16;
+}
+
+/// Bytes of `struct termios`, as system calls have it, and with two speeds behind it.
+pub const SETTINGS: usize = 36;
+pub const WITH_SPEEDS: usize = 44;
+const CHARACTERS: usize = 19;
+
+/// What is set.
+#[derive(Clone)]
+pub struct Settings {
+    /// Input, output, control, local.
+    pub flags: [u32; 4],
+    line: u8,
+    characters: [u8; CHARACTERS],
+    speeds: [u32; 2],
+}
+
+impl Settings {
+    fn first() -> Settings {
+        Settings {
+            flags: [0x500, 5, 0xbf, 0x8a3b],
+            line: 0,
+            characters: [3, 28, 127, 21, 4, 0, 1, 0, 17, 19, 26, 0, 18, 15, 23, 22, 0, 0, 0],
+            speeds: [38400; 2],
+        }
+    }
+
+    /// As programs have it.
+    pub fn pack(&self) -> Vec<u8> {
+        let mut pack = self.flags.iter().fold(Pack::default(), |pack, &word| pack.word(word));
+        pack.0.push(self.line);
+        pack.0.extend(self.characters);
+        pack.word(self.speeds[0]).word(self.speeds[1]).0
+    }
+
+    /// What a program wants: with speeds, if there are so many bytes.
+    pub fn unpack(&self, bytes: &[u8]) -> Settings {
+        const SIZE: u32 = 0x30;
+        const RECEIVES: u32 = 0x80;
+        const TWO_HIGH: u32 = 0x1_0000;
+        let word =
+            |at: usize| bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let mut new = self.clone();
+        new.flags = [word(0), word(4), word(8), word(12)];
+        // Neither has a wire: they send eight bits, without parity.
+        new.flags[2] = new.flags[2] & !(SIZE | 0x100) | SIZE | RECEIVES;
+        new.line = bytes.get(16).copied().unwrap_or(0);
+        if let Some(characters) = bytes.get(17..SETTINGS) {
+            new.characters.copy_from_slice(characters);
+        }
+        if bytes.len() >= WITH_SPEEDS {
+            new.speeds = [word(36), word(40)];
+        } else {
+            const SPEEDS: [u32; 16] =
+                [0, 50, 75, 110, 134, 150, 200, 300, 600, 1200, 1800, 2400, 4800, 9600, 19200, 38400];
+            const HIGH: [u32; 16] = [
+                0, 57600, 115_200, 230_400, 460_800, 500_000, 576_000, 921_600, 1_000_000, 1_152_000,
+                1_500_000, 2_000_000, 2_500_000, 3_000_000, 3_500_000, 4_000_000,
+            ];
+            let code = new.flags[2] & 0x100f;
+            let low = (code & 0xf) as usize;
+            new.speeds = [if code & 0x1000 == 0 { SPEEDS[low] } else { HIGH[low] }; 2];
+        }
+        let _ = TWO_HIGH;
+        new
+    }
+
+    fn input(&self, bit: u32) -> bool {
+        self.flags[0] & bit != 0
+    }
+
+    fn output(&self, bit: u32) -> bool {
+        self.flags[1] & bit != 0
+    }
+
+    /// Whether this is set.
+    pub fn local(&self, bit: u32) -> bool {
+        self.flags[3] & bit != 0
+    }
+
+    /// Whether a byte is the one at this place. Zero is none.
+    fn is(&self, byte: u8, place: usize) -> bool {
+        byte != 0 && self.characters[place] == byte
+    }
+
+    /// How many bytes a read waits for, and how long, in nanoseconds, if it does not wait for lines.
+    pub fn least(&self) -> (usize, u64) {
+        (self.characters[at::LEAST].into(), u64::from(self.characters[at::TIME]) * 100_000_000)
+    }
+}
+
+/// A byte that was typed, with this if a line ends there; and an end without a byte.
+const END: u16 = 0x100;
+const END_ALONE: u16 = 0x300;
+
+struct State {
+    settings: Settings,
+    /// Rows, columns, and two that nobody uses.
+    size: [u16; 4],
+    group: u32,
+    session: u32,
+    /// What can be read.
+    typed: VecDeque<u16>,
+    /// The line that is being typed.
+    line: Vec<u8>,
+    /// The next byte means itself.
+    quoted: bool,
+    printed: VecDeque<u8>,
+    column: usize,
+    /// Output waits.
+    held: bool,
+}
+
+/// What both sides share.
+pub struct Terminal {
+    /// Its number, as `/dev/pts` has it.
+    pub number: u32,
+    state: Spin<State>,
+    /// Nobody opens it until its master has said so.
+    pub locked: AtomicBool,
+    /// Its master is gone.
+    over: AtomicBool,
+    slaves: AtomicU32,
+    opened: AtomicBool,
+    changes: [AtomicU64; 2],
+    left: Arc<Left>,
+}
+
+/// One of its sides, open.
+pub struct Side {
+    /// Which terminal's.
+    pub terminal: Arc<Terminal>,
+    master: bool,
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        let terminal = &self.terminal;
+        if self.master {
+            terminal.over.store(true, Ordering::SeqCst);
+            terminal.left.add(Leaving::Terminal(terminal.number));
+        } else if terminal.slaves.fetch_sub(1, Ordering::SeqCst) == 1 {
+            terminal.change();
+            terminal.left.add(Leaving::Key(key_of(&**terminal)));
+        }
+    }
+}
+
+impl State {
+    fn print(&mut self, byte: u8) -> bool {
+        if self.printed.len() + 8 > OUTPUT {
+            return false;
+        }
+        let settings = &self.settings;
+        if !settings.output(output::AT_ALL) {
+            self.printed.push_back(byte);
+            return true;
+        }
+        match byte {
+            b'\n' => {
+                if settings.output(output::NL_TO_CR_NL) {
+                    self.printed.push_back(b'\r');
+                    self.column = 0;
+                }
+                if settings.output(output::NL_RETURNS) {
+                    self.column = 0;
+                }
+                self.printed.push_back(b'\n');
+            }
+            b'\r' if settings.output(output::NO_CR_AT_START) && self.column == 0 => {}
+            b'\r' => {
+                let to_line = settings.output(output::CR_TO_NL);
+                self.printed.push_back(if to_line { b'\n' } else { b'\r' });
+                if !to_line || settings.output(output::NL_RETURNS) {
+                    self.column = 0;
+                }
+            }
+            b'\t' => {
+                let wide = 8 - self.column % 8;
+                self.column += wide;
+                if settings.flags[1] & output::TABS == output::TABS {
+                    self.printed.extend(core::iter::repeat_n(b' ', wide));
+                } else {
+                    self.printed.push_back(byte);
+                }
+            }
+            8 => {
+                self.column = self.column.saturating_sub(1);
+                self.printed.push_back(byte);
+            }
+            _ => {
+                let byte = if settings.output(output::UPPER) { byte.to_ascii_uppercase() } else { byte };
+                if byte >= b' ' && byte & 0xc0 != 0x80 {
+                    self.column += 1;
+                }
+                self.printed.push_back(byte);
+            }
+        }
+        true
+    }
+
+    fn echo(&mut self, byte: u8) {
+        let control = byte < b' ' && byte != b'\t' && byte != b'\n' || byte == 127;
+        if control && self.settings.local(local::ECHO_CONTROL) {
+            self.print(b'^');
+            self.print(byte ^ 0x40);
+        } else {
+            self.print(byte);
+        }
+    }
+
+    /// How many columns a byte of the line took.
+    fn columns(&self, byte: u8, before: usize) -> usize {
+        match byte {
+            b'\t' => 8 - before % 8,
+            _ if byte < b' ' || byte == 127 => 2 * usize::from(self.settings.local(local::ECHO_CONTROL)),
+            _ if self.settings.input(input::UTF8) && byte & 0xc0 == 0x80 => 0,
+            _ => 1,
+        }
+    }
+
+    /// Takes the last character of the line away.
+    fn erase(&mut self) {
+        let mut gone = Vec::new();
+        while let Some(byte) = self.line.pop() {
+            gone.push(byte);
+            if !self.settings.input(input::UTF8) || byte & 0xc0 != 0x80 {
+                break;
+            }
+        }
+        if !self.settings.local(local::ECHO) {
+            return;
+        }
+        if !self.settings.local(local::ECHO_ERASE) {
+            let erase = self.settings.characters[at::ERASE];
+            self.echo(erase);
+            return;
+        }
+        let Some(&byte) = gone.last() else { return };
+        let wide = if byte == b'\t' {
+            // Where the line began is not known: as far as the line itself says.
+            let before = self.line.iter().fold(0, |column, &byte| column + self.columns(byte, column));
+            self.columns(byte, before)
+        } else {
+            self.columns(byte, 0)
+        };
+        for _ in 0..wide {
+            self.print(8);
+            if byte != b'\t' {
+                self.print(b' ');
+                self.print(8);
+            }
+        }
+    }
+
+    fn end_line(&mut self, last: u16) {
+        self.typed.extend(self.line.drain(..).map(u16::from));
+        self.typed.push_back(last);
+    }
+
+    /// One byte comes in; gives the signal that it means.
+    fn type_in(&mut self, byte: u8) -> Option<u32> {
+        let mut byte = if self.settings.input(input::STRIP) { byte & 0x7f } else { byte };
+        let lines = self.settings.local(local::LINES);
+        if core::mem::take(&mut self.quoted) {
+            self.accept(byte, lines);
+            return None;
+        }
+        if self.settings.input(input::LOWER) && self.settings.local(local::MORE) {
+            byte = byte.to_ascii_lowercase();
+        }
+        if self.settings.input(input::FLOW) {
+            if self.settings.is(byte, at::START) || self.settings.is(byte, at::STOP) {
+                self.held = self.settings.is(byte, at::STOP) && !self.settings.is(byte, at::START);
+                return None;
+            }
+            if self.settings.input(input::ANY_GOES_ON) {
+                self.held = false;
+            }
+        }
+        if self.settings.local(local::SIGNALS) {
+            let signals = [
+                (at::INTERRUPT, number::INTERRUPT),
+                (at::QUIT, number::QUIT),
+                (at::SUSPEND, number::TERMINAL_STOP),
+            ];
+            if let Some((_, signal)) = signals.into_iter().find(|&(place, _)| self.settings.is(byte, place)) {
+                if !self.settings.local(local::NO_FLUSH) {
+                    self.typed.clear();
+                    self.line.clear();
+                    self.printed.clear();
+                }
+                self.held = false;
+                if self.settings.local(local::ECHO) {
+                    self.echo(byte);
+                }
+                return Some(signal);
+            }
+        }
+        match byte {
+            b'\r' if self.settings.input(input::NO_CR) => return None,
+            b'\r' if self.settings.input(input::CR_TO_NL) => byte = b'\n',
+            b'\n' if self.settings.input(input::NL_TO_CR) => byte = b'\r',
+            _ => {}
+        }
+        if !lines {
+            self.accept(byte, false);
+            return None;
+        }
+        let echo = self.settings.local(local::ECHO);
+        let more = self.settings.local(local::MORE);
+        match byte {
+            b'\n' => {
+                if echo || self.settings.local(local::ECHO_NL) {
+                    self.print(b'\n');
+                }
+                self.end_line(u16::from(b'\n') | END);
+            }
+            _ if self.settings.is(byte, at::END) => self.end_line(END_ALONE),
+            _ if self.settings.is(byte, at::LINE) || more && self.settings.is(byte, at::LINE_TOO) => {
+                if echo {
+                    self.echo(byte);
+                }
+                self.end_line(u16::from(byte) | END);
+            }
+            _ if self.settings.is(byte, at::ERASE) => {
+                if !self.line.is_empty() {
+                    self.erase();
+                }
+            }
+            _ if more && self.settings.is(byte, at::WORD) => {
+                let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
+                let mut seen = false;
+                while let Some(&last) = self.line.last() {
+                    if seen && !is_word(last) {
+                        break;
+                    }
+                    seen |= is_word(last);
+                    self.erase();
+                }
+            }
+            _ if self.settings.is(byte, at::KILL) => {
+                if echo
+                    && self.settings.local(local::ECHO_KILL_BY_ERASE)
+                    && self.settings.local(local::ECHO_ERASE)
+                {
+                    while !self.line.is_empty() {
+                        self.erase();
+                    }
+                } else {
+                    self.line.clear();
+                    if echo {
+                        self.echo(byte);
+                        if self.settings.local(local::ECHO_KILL) {
+                            self.print(b'\n');
+                        }
+                    }
+                }
+            }
+            _ if more && self.settings.is(byte, at::NEXT) => {
+                self.quoted = true;
+                if echo && self.settings.local(local::ECHO_CONTROL) {
+                    self.print(b'^');
+                    self.print(8);
+                }
+            }
+            _ if more && self.settings.is(byte, at::AGAIN) && echo => {
+                self.echo(byte);
+                self.print(b'\n');
+                self.line.clone().into_iter().for_each(|byte| self.echo(byte));
+            }
+            _ => self.accept(byte, true),
+        }
+        None
+    }
+
+    fn accept(&mut self, byte: u8, lines: bool) {
+        if lines && self.line.len() + self.typed.len() >= ROOM - 1 {
+            if self.settings.input(input::BELL) {
+                self.print(7);
+            }
+            return;
+        }
+        if self.settings.local(local::ECHO) {
+            self.echo(byte);
+        }
+        if lines { self.line.push(byte) } else { self.typed.push_back(byte.into()) }
+    }
+
+    fn is_readable(&self, asked: usize) -> bool {
+        if self.settings.local(local::LINES) {
+            return self.typed.iter().any(|&byte| byte & END != 0);
+        }
+        let (least, time) = self.settings.least();
+        let least = if time > 0 { 1 } else { least.max(1) };
+        self.typed.len() >= least.min(asked.max(1))
+    }
+}
+
+impl Terminal {
+    /// A new one, and its master.
+    pub fn new(number: u32, left: &Arc<Left>) -> (Arc<Terminal>, Side) {
+        let state = State {
+            settings: Settings::first(),
+            size: [0; 4],
+            group: 0,
+            session: 0,
+            typed: VecDeque::new(),
+            line: Vec::new(),
+            quoted: false,
+            printed: VecDeque::new(),
+            column: 0,
+            held: false,
+        };
+        let terminal = Arc::new(Terminal {
+            number,
+            state: Spin::new(state),
+            locked: AtomicBool::new(true),
+            over: AtomicBool::new(false),
+            slaves: AtomicU32::new(0),
+            opened: AtomicBool::new(false),
+            changes: Default::default(),
+            left: left.clone(),
+        });
+        let master = Side { terminal: terminal.clone(), master: true };
+        (terminal, master)
+    }
+
+    /// It is opened as a program's.
+    pub fn slave(self: &Arc<Terminal>) -> Side {
+        self.slaves.fetch_add(1, Ordering::SeqCst);
+        self.opened.store(true, Ordering::SeqCst);
+        self.change();
+        Side { terminal: self.clone(), master: false }
+    }
+
+    fn change(&self) {
+        self.changes.iter().for_each(|changes| _ = changes.fetch_add(1, Ordering::SeqCst));
+    }
+
+    /// How often something has changed for who reads and for who writes.
+    pub fn changes(&self) -> [u64; 2] {
+        self.changes.each_ref().map(|changes| changes.load(Ordering::SeqCst))
+    }
+
+    /// Its master is gone.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// No program has it open any more.
+    pub fn is_left(&self) -> bool {
+        self.opened.load(Ordering::SeqCst) && self.slaves.load(Ordering::SeqCst) == 0
+    }
+
+    /// What is set.
+    pub fn settings(&self) -> Settings {
+        self.state.with(|state| state.settings.clone())
+    }
+
+    /// Sets this; what was typed is dropped if `flush`.
+    pub fn set(&self, bytes: &[u8], flush: bool) {
+        self.state.with(|state| {
+            let new = state.settings.unpack(bytes);
+            let was = state.settings.local(local::LINES);
+            if flush {
+                state.typed.clear();
+                state.line.clear();
+            }
+            if was && !new.local(local::LINES) {
+                let line = core::mem::take(&mut state.line);
+                state.typed.extend(line.into_iter().map(u16::from));
+                state.typed.retain(|&byte| byte != END_ALONE);
+                state.typed.iter_mut().for_each(|byte| *byte &= 0xff);
+            } else if !was && let Some(last) = state.typed.back_mut() {
+                *last |= END;
+            }
+            if !new.input(input::FLOW) {
+                state.held = false;
+            }
+            state.settings = new;
+        });
+        self.change();
+    }
+
+    /// Its size.
+    pub fn size(&self) -> [u16; 4] {
+        self.state.with(|state| state.size)
+    }
+
+    /// Sets it; says whether it is another.
+    pub fn resize(&self, size: [u16; 4]) -> bool {
+        self.state.with(|state| core::mem::replace(&mut state.size, size) != size)
+    }
+
+    /// The group that may read, and the session whose it is; 0 of each is none.
+    pub fn owners(&self) -> (u32, u32) {
+        self.state.with(|state| (state.group, state.session))
+    }
+
+    /// Sets them.
+    pub fn set_owners(&self, group: u32, session: u32) {
+        self.state.with(|state| (state.group, state.session) = (group, session));
+    }
+
+    /// Drops what was typed, or printed.
+    pub fn flush(&self, typed: bool, printed: bool) {
+        self.state.with(|state| {
+            if typed {
+                state.typed.clear();
+                state.line.clear();
+            }
+            if printed {
+                state.printed.clear();
+            }
+        });
+        self.change();
+    }
+
+    /// Output waits, or goes on.
+    pub fn hold(&self, held: bool) {
+        self.state.with(|state| state.held = held);
+        self.change();
+    }
+
+    /// Bytes that a program could read, and that the master could.
+    pub fn waiting(&self) -> (usize, usize) {
+        self.state.with(|state| {
+            let lines = state.settings.local(local::LINES);
+            let ends = state.typed.iter().rposition(|byte| byte & END != 0).map_or(0, |last| last + 1);
+            let typed = if lines {
+                state.typed.iter().take(ends).filter(|&&byte| byte != END_ALONE).count()
+            } else {
+                state.typed.len()
+            };
+            (typed, state.printed.len())
+        })
+    }
+
+    /// What a program's read would find, and whether a write would go.
+    pub fn slave_ready(&self) -> (bool, bool) {
+        self.state
+            .with(|state| (state.is_readable(usize::MAX), !state.held && state.printed.len() + 256 < OUTPUT))
+    }
+
+    /// The same of the master's.
+    pub fn master_ready(&self) -> (bool, bool) {
+        self.state.with(|state| (!state.printed.is_empty(), state.has_room()))
+    }
+
+    /// The master writes; gives how many bytes it took, and what signals they mean.
+    pub fn type_in(&self, bytes: &[u8]) -> (Done, Vec<u32>) {
+        let (mut count, mut signals) = (0, Vec::new());
+        self.state.with(|state| {
+            for &byte in bytes {
+                if !state.has_room() {
+                    break;
+                }
+                count += 1;
+                if let Some(signal) = state.type_in(byte)
+                    && !signals.contains(&signal)
+                {
+                    signals.push(signal);
+                }
+            }
+        });
+        if count > 0 {
+            self.change();
+        }
+        (if count == 0 && !bytes.is_empty() { Done::Wait } else { Done::Bytes(count) }, signals)
+    }
+
+    /// The master reads.
+    pub fn printed(&self, into: &mut [u8]) -> Done {
+        let count = self.state.with(|state| {
+            let count = state.printed.len().min(into.len());
+            into.iter_mut().zip(state.printed.drain(..count)).for_each(|(to, byte)| *to = byte);
+            count
+        });
+        if count > 0 {
+            self.change();
+        }
+        if count == 0 && !into.is_empty() { Done::Wait } else { Done::Bytes(count) }
+    }
+
+    /// A program prints.
+    pub fn print(&self, bytes: &[u8]) -> Done {
+        let count = self.state.with(|state| {
+            if state.held {
+                return 0;
+            }
+            bytes.iter().take_while(|&&byte| state.print(byte)).count()
+        });
+        if count > 0 {
+            self.change();
+        }
+        if count == 0 && !bytes.is_empty() { Done::Wait } else { Done::Bytes(count) }
+    }
+
+    /// A program reads: a line, or what there is. `at_once`: however few bytes there are, none too.
+    pub fn read(&self, into: &mut [u8], at_once: bool) -> Done {
+        if into.is_empty() {
+            return Done::Bytes(0);
+        }
+        let count = self.state.with(|state| {
+            if !state.is_readable(into.len()) && !(at_once && !state.settings.local(local::LINES)) {
+                return None;
+            }
+            let mut count = 0;
+            while count < into.len() {
+                let Some(byte) = state.typed.pop_front() else { break };
+                if byte != END_ALONE {
+                    into[count] = byte as u8;
+                    count += 1;
+                }
+                if byte & END != 0 {
+                    break;
+                }
+            }
+            Some(count)
+        });
+        if count.is_some() {
+            self.change();
+        }
+        count.map_or(Done::Wait, Done::Bytes)
+    }
+}
+
+impl State {
+    fn has_room(&self) -> bool {
+        let lines = self.settings.local(local::LINES);
+        // A line that is too long loses bytes; whoever does not wait for lines makes room by reading.
+        self.typed.len() < ROOM - 1 || lines && !self.typed.iter().any(|byte| byte & END != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new() -> (Arc<Terminal>, Side, Side) {
+        let (terminal, master) = Terminal::new(0, &Arc::default());
+        let slave = terminal.slave();
+        (terminal, master, slave)
+    }
+
+    fn seen(terminal: &Terminal) -> Vec<u8> {
+        let mut buffer = [0; 100];
+        match terminal.printed(&mut buffer) {
+            Done::Bytes(count) => buffer[..count].to_vec(),
+            Done::Wait => Vec::new(),
+        }
+    }
+
+    fn line(terminal: &Terminal) -> Option<Vec<u8>> {
+        let mut buffer = [0; 100];
+        match terminal.read(&mut buffer, false) {
+            Done::Bytes(count) => Some(buffer[..count].to_vec()),
+            Done::Wait => None,
+        }
+    }
+
+    #[test]
+    fn a_line_comes_whole_with_what_was_mended_in_it() {
+        let (terminal, _master, _slave) = new();
+        terminal.type_in(b"hex\x7fl");
+        assert_eq!(line(&terminal), None);
+        assert_eq!(seen(&terminal), b"hex\x08 \x08l");
+        terminal.type_in(b"p\rnext\n");
+        assert_eq!(seen(&terminal), b"p\r\nnext\r\n");
+        assert_eq!((line(&terminal), line(&terminal)), (Some(b"help\n".to_vec()), Some(b"next\n".to_vec())));
+        terminal.type_in(b"two words\x17\x15ab\x16\x03\n");
+        assert_eq!(line(&terminal), Some(b"ab\x03\n".to_vec()));
+        terminal.type_in(b"x\x04\x04");
+        assert_eq!(
+            (line(&terminal), line(&terminal), line(&terminal)),
+            (Some(b"x".to_vec()), Some(Vec::new()), None)
+        );
+    }
+
+    #[test]
+    fn characters_mean_signals_and_drop_what_was_typed() {
+        let (terminal, _master, _slave) = new();
+        let (done, signals) = terminal.type_in(b"lost\x03\x1c\x1a");
+        assert_eq!((done, signals), (Done::Bytes(7), alloc::vec![2, 3, 20]));
+        assert_eq!(seen(&terminal), b"^Z");
+        terminal.type_in(b"\n");
+        assert_eq!(line(&terminal), Some(b"\n".to_vec()));
+    }
+
+    #[test]
+    fn without_lines_each_byte_comes_and_lines_come_back() {
+        let (terminal, _master, _slave) = new();
+        let mut settings = terminal.settings().pack();
+        terminal.type_in(b"ab");
+        settings[12..16].fill(0);
+        terminal.set(&settings, false);
+        assert_eq!(line(&terminal), Some(b"ab".to_vec()));
+        terminal.type_in(b"c\x03");
+        assert_eq!(line(&terminal), Some(b"c\x03".to_vec()));
+        assert_eq!(line(&terminal), None);
+        assert_eq!(terminal.read(&mut [0; 4], true), Done::Bytes(0));
+    }
+
+    #[test]
+    fn nothing_takes_more_room_than_there_is() {
+        let (terminal, _master, _slave) = new();
+        let much = alloc::vec![b'x'; 3 * ROOM];
+        assert_eq!(terminal.type_in(&much).0, Done::Bytes(3 * ROOM), "a line that is too long loses bytes");
+        assert!(terminal.waiting().1 <= OUTPUT);
+        terminal.type_in(b"\n");
+        assert_eq!(terminal.type_in(b"y").0, Done::Wait);
+        let mut all = alloc::vec![0; 2 * ROOM];
+        assert_eq!(terminal.read(&mut all, false), Done::Bytes(ROOM));
+        terminal.flush(true, true);
+        let mut printed = 0;
+        while let Done::Bytes(count) = terminal.print(&much) {
+            printed += count;
+        }
+        assert!(printed <= OUTPUT && terminal.waiting().1 <= OUTPUT);
+    }
+
+    #[test]
+    fn who_is_left_alone_knows() {
+        let (terminal, master, slave) = new();
+        assert!(!terminal.is_left() && !terminal.is_over());
+        drop(slave);
+        assert!(terminal.is_left());
+        let again = terminal.slave();
+        assert!(!terminal.is_left());
+        drop(master);
+        assert!(terminal.is_over());
+        drop(again);
+    }
+}
