@@ -152,3 +152,20 @@ fn files_whose_writes_fail_are_left_alone_too_and_others_are_not() {
         assert_eq!(settled(mm).broken, None);
     });
 }
+
+/// A device is failing when so many writes have failed in a row, and no sooner.
+#[test]
+fn a_device_is_failing_from_its_32nd_failure_on() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(Config { lru_batch: 1, ..config() }, |mm| {
+        mm.swap().on(7, 512, 0).unwrap();
+        let id = anonymous(mm, 40);
+        host.refuse_writes.set(Some(|_, _| Some(DeviceError::Failed)));
+        for (tries, page) in (1..).zip(AT..AT + 40) {
+            mm.space(id).advise(pages(page, 1), quietmm::Advice::PageOut).unwrap();
+            assert_eq!(mm.swap().usage().failing > 0, tries >= 32, "{tries}");
+        }
+        host.refuse_writes.set(None);
+        end(mm, &[id], &[7]);
+    });
+}

@@ -455,3 +455,30 @@ fn what_reclaim_takes_meanwhile_is_not_lost() {
     assert!(meanwhile(None, reclaim, LARGE + 300).into_iter().all(|good| good));
     assert!(meanwhile(Some(Rule::CollapseIsAlone), reclaim, LARGE + 300).contains(&false));
 }
+
+/// Between the first look at small pages and the moment at which nobody else can reach them reclaim takes some: nothing is made large with
+/// holes in it, and what was taken for it is given back, or used for the next try.
+#[test]
+fn what_goes_between_two_looks_is_not_lost() {
+    let host = Host::new(Setup { frames: 2048, ..setup(2) });
+    host.run(config("linux", true), |mm| {
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
+        let id = small(mm, 1);
+        // What is not used from here on is the first to go.
+        mm.space(id).advise(pages(LARGE, 512), Advice::Cold).unwrap();
+        host.on_large_taken.borrow_mut().push_back(Box::new(|mm| {
+            mm.platform().on(1, || {
+                let held = take_free(mm);
+                (0..2).for_each(|_| reclaim(mm));
+                give_back(mm, held);
+            });
+            assert!(counted(mm, Counter::PswpOut) > 0, "some go");
+        }));
+        collapse(mm, id, 1).unwrap();
+        assert!(host.on_large_taken.borrow().is_empty() && is_large(mm, id, LARGE));
+        assert!(holds(mm, id, 1));
+        let now = settled(mm);
+        assert_eq!((now.broken, now.anon, now.swapped, now.mapped), (None, 512, 0, 1));
+        machine::swapping::end(mm, &[id], &[DEVICE]);
+    });
+}

@@ -312,3 +312,29 @@ fn a_piece_that_leaves_little_wakes_kswapd() {
         give_back(mm, held);
     });
 }
+
+/// The second of two blocks turns out to be in use, by what cannot be moved: the first is as it was.
+#[test]
+fn a_piece_of_two_blocks_of_which_one_stays_gives_the_other_back() {
+    let host = Host::new(Setup { cpus: 1, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = own(mm, 1, &[0]);
+        // Its table, and then its page in the middle of the three blocks.
+        host.write(mm, id, AT, 1).unwrap();
+        mm.space(id).advise(machine::pages(AT, 1), quietmm::Advice::Drop).unwrap();
+        let (inside, rest): (Vec<_>, Vec<_>) =
+            all(mm).into_iter().partition(|frame| frame.first().0 >> 10 == (SECOND.0 >> 10) + 1);
+        give_back(mm, inside);
+        host.write(mm, id, AT, 5).unwrap();
+        let pins = mm.space(id).pin(machine::pages(AT, 1), UserAccess::Read, Term::Long).unwrap();
+        assert_eq!(pins.frames()[0].0 >> 10, (SECOND.0 >> 10) + 1);
+        give_back(mm, rest);
+        let before = settled(mm);
+        assert_eq!(mm.frames().alloc_contiguous(2048, ANYWHERE), Err(Error::OutOfMemory));
+        assert_eq!(settled(mm), before);
+        mm.unpin(pins);
+        let piece = mm.frames().alloc_contiguous(2048, ANYWHERE).unwrap();
+        mm.frames().free_contiguous(piece);
+        assert_eq!(host.read(mm, id, AT), Ok(5));
+    });
+}

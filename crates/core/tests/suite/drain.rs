@@ -492,3 +492,25 @@ fn a_cpu_that_comes_back_holds_nothing_and_is_asked_again() {
         });
     }
 }
+
+/// A CPU's lists hold frames of two zones: each goes back to its own.
+#[test]
+fn frames_of_two_zones_go_back_to_their_own() {
+    for policy in POLICIES {
+        let host = Host::new(crate::machine::showing::two_nodes());
+        host.run(small(policy), |mm| {
+            let from = |node| AllocFrom { node: Some(NodeId(node)), may_reclaim: false };
+            let take =
+                || -> Vec<Frames> { (0..12).map(|n| mm.frames().alloc(0, from(n % 2)).unwrap()).collect() };
+            for here in [true, false] {
+                give(mm, 0, take());
+                assert!(mm.frames().on_lists() > 8);
+                match here {
+                    true => mm.frames().drain_here(),
+                    false => _ = host.on(1, || mm.frames().drain(Certainty::Certain)),
+                }
+                assert_eq!((mm.validate().broken, mm.frames().on_lists()), (None, 0), "{policy}");
+            }
+        });
+    }
+}

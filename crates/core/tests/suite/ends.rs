@@ -121,3 +121,31 @@ fn who_comes_and_does_not_look_uses_tables_that_are_freed() {
         assert!(bad > 0, "{rule}, {way:?}: nothing was seen");
     }
 }
+
+/// A CPU that came too late is in no mask: nobody asks it for a flush of the space that has the slot next, nor waits for it to end that.
+#[test]
+fn who_came_too_late_has_nothing_to_do_with_the_next_space() {
+    let (setup, mut late) = (Setup { cpus: 2, ..Setup::default() }, 0);
+    for way in WAYS {
+        let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+            let (host, elsewhere) = (mm.platform(), mm.create_space().unwrap());
+            let id = before(mm, way, 0);
+            let (ended, entered) = (Cell::new(Ok(())), Cell::new(false));
+            race(mm, place, || entered.set(come(mm, id, way)), || ended.set(mm.space(id).destroy()));
+            if ended.get().is_err() {
+                return false;
+            }
+            assert!(!entered.get());
+            mm.space(elsewhere).switch_to().unwrap();
+            let next = mm.create_space().unwrap();
+            assert_eq!(next.index(), id.index(), "the test is about a slot that is used again");
+            host.forget();
+            host.on(1, || mm.space(next).flush().unwrap());
+            assert_eq!(host.interrupts(), 0, "{way:?}: nobody runs in it");
+            assert_eq!(host.on(1, || mm.space(next).destroy()), Ok(()), "{way:?}");
+            true
+        });
+        late += cases.count(|&late| late);
+    }
+    assert!(late > 0);
+}

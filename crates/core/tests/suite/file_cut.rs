@@ -484,3 +484,22 @@ fn a_hole_of_which_one_end_cannot_be_read_keeps_no_page() {
         assert_eq!((mm.file(file).cached_pages(), mm.file(file).evict(0, 4)), (Ok(1), Ok(1)));
     });
 }
+
+/// A program writes first to a copy of a page that is cut off meanwhile, at every place: of a copy of what was there nothing is kept.
+#[test]
+fn a_copy_of_what_is_cut_off_meanwhile_is_not_kept() {
+    let cases = at_every_touch(&setup(), &config(), None, |mm, place| {
+        let host = mm.platform();
+        let file = mm.create_file(2).unwrap();
+        write_word(mm, file, 5);
+        let id = showing_as(mm, Backing::Private { file, offset: 0 }, 2, &[0]);
+        let write = || assert_eq!(host.write(mm, id, AT, 7), Ok(()));
+        race(mm, place, write, || mm.file(file).punch_hole(0, PAGE).unwrap());
+        assert_eq!((shows(mm, id, 0), word(mm, file)), (Ok(7), 0));
+        let now = settled(mm);
+        assert_eq!((now.broken, now.anon, now.mapped), (None, 1, 1));
+        now.free
+    });
+    assert!(cases.results.len() > 30);
+    assert!(cases.results.iter().all(|free| *free == cases.results[0]), "{:?}", cases.results);
+}

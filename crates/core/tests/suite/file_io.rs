@@ -280,3 +280,43 @@ fn what_is_used_by_copy_counts_as_a_use() {
     assert_eq!(activated(|mm, file| _ = mm.file(file).read(0, &mut [0; 8]).unwrap()), 1);
     assert_eq!(activated(|mm, file| _ = mm.file(file).write(0, &[1; 8]).unwrap()), 1);
 }
+
+/// Who reads on to where the device fails gets what came before, and is told how much that is.
+#[test]
+fn a_read_that_fails_half_way_says_how_far_it_came() {
+    use quietmm::platform::{DeviceError, Store};
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(3).unwrap();
+        mm.file(file).write(0, &[7; 3 * PAGE as usize]).unwrap();
+        mm.file(file).write_back().unwrap();
+        mm.drain_lru_batch();
+        reclaim_all(mm);
+        host.refuse_reads.set(Some(|_: Store, block| (block == 1).then_some(DeviceError::Failed)));
+        let mut into = [0; 3 * PAGE as usize];
+        assert_eq!(mm.file(file).read(100, &mut into), Ok(PAGE as usize - 100));
+        assert!(into[..PAGE as usize - 100].iter().all(|&byte| byte == 7));
+        assert!(into[PAGE as usize - 100..].iter().all(|&byte| byte == 0), "nothing was read there");
+        assert_eq!(mm.file(file).read(PAGE, &mut into), Err(Error::Device));
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
+/// A file that ends in the middle of a page grows: the device forgets what lies behind that page, and not what is in it.
+#[test]
+fn a_file_that_grows_keeps_the_page_in_which_it_ended() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(2).unwrap();
+        mm.file(file).write(PAGE, &7u64.to_ne_bytes()).unwrap();
+        mm.file(file).set_size(PAGE + 100).unwrap();
+        mm.file(file).write_back().unwrap();
+        assert_eq!(host.on_disk(file, 1), Some(7));
+        mm.file(file).set_size(4 * PAGE).unwrap();
+        assert_eq!(host.on_disk(file, 1), Some(7));
+        // Cut in the middle likewise.
+        mm.file(file).write_back().unwrap();
+        mm.file(file).set_size(PAGE + 8).unwrap();
+        assert_eq!(host.on_disk(file, 1), Some(7));
+    });
+}

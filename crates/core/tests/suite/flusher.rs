@@ -490,3 +490,52 @@ fn what_devices_write_is_counted_once_whenever_they_let_go() {
     });
     assert!(cases.results.len() > 20 && cases.results.iter().all(|found| *found == (0, None)));
 }
+
+/// What devices have written when they let go is too much at once: whoever writes next writes back until it is not.
+#[test]
+fn what_became_dirty_at_once_is_written_back_by_the_next_who_writes() {
+    let host = Host::new(setup());
+    host.run(limit(LIMIT), |mm| {
+        let (file, id) = mapped(mm, 96);
+        let pin = |n: u64| mm.space(id).pin(pages(AT + 32 * n, 32), UserAccess::Write, Term::Short).unwrap();
+        let pins = [0, 1, 2].map(pin);
+        mm.file(file).write_back().unwrap();
+        pins.into_iter().for_each(|pins| mm.unpin(pins));
+        assert!(mm.dirty_pages() > 5 * LIMIT, "{}", mm.dirty_pages());
+        let other = mm.create_file(1).unwrap();
+        write(mm, other, 0, 1);
+        assert!(mm.dirty_pages() <= LIMIT, "{}", mm.dirty_pages());
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
+/// Whoever writes the first pages of a file again and again writes back what lies behind them, too.
+#[test]
+fn pages_that_are_written_again_and_again_keep_no_others_from_the_device() {
+    let host = Host::new(setup());
+    host.run(limit(2), |mm| {
+        let file = mm.create_file(64).unwrap();
+        (0..64).for_each(|page| write(mm, file, page, 1));
+        mm.file(file).write_back().unwrap();
+        for last in [63, 40, 50] {
+            write(mm, file, last, 5);
+            // A round is of 32 pages.
+            (0..6).for_each(|n| write(mm, file, n % 2, n));
+            assert_eq!(host.on_disk(file, last), Some(5), "page {last}");
+        }
+    });
+}
+
+#[test]
+fn the_first_page_that_is_too_many_wakes_who_flushes() {
+    let host = Host::new(setup());
+    host.run(Config { dirty_background: 4, ..bare("linux") }, |mm| {
+        let file = mm.create_file(16).unwrap();
+        let woken = || host.take_woken().into_iter().filter(|&key| key == WaitKey::Flusher).count();
+        (0..4).for_each(|page| write(mm, file, page, 1));
+        assert_eq!((woken(), mm.flusher()), (0, 0));
+        write(mm, file, 4, 1);
+        assert_eq!(woken(), 1);
+        assert!(mm.flusher() > 0);
+    });
+}

@@ -739,3 +739,91 @@ fn who_finds_no_frame_is_charged_with_none() {
         end(mm, &[id], &[]);
     });
 }
+
+/// A space forks while it goes to another group, and its first one ends, at every place: the child is in a group that there is.
+#[test]
+fn a_child_is_in_no_group_that_ended_while_it_was_made() {
+    let setup = Setup { cpus: 2, frames: 256, ..Setup::default() };
+    let cases = at_every_touch(&setup, &config(2), None, |mm, place| {
+        let [first, other] = [0, 1].map(|_| mm.create_group(1000).unwrap());
+        let id = space_in(mm, Some(first), 2);
+        write_all(mm, id, 2);
+        let child = Cell::new(None);
+        let leaves = || {
+            mm.space(id).set_group(Some(other)).unwrap();
+            mm.group(first).destroy().is_ok()
+        };
+        let ended = race(mm, place, || child.set(mm.space(id).fork().ok()), leaves);
+        let child = child.get().expect("there is memory");
+        let of_child = mm.space(child).group().unwrap().expect("it is in one");
+        assert_eq!(of_child, if ended { other } else { first }, "{place:?}");
+        assert!(mm.group(of_child).usage().is_ok());
+        assert_eq!(mm.group(other).usage().unwrap().spaces, 1 + u32::from(ended));
+        sound(mm);
+        ended
+    });
+    assert!(cases.count(|&ended| ended) > 10 && cases.count(|&ended| !ended) > 10);
+}
+
+/// A range for whose pages there is no room is not locked, however often that is tried; what was locked before still is.
+#[test]
+fn a_lock_that_fails_leaves_what_was_locked_before() {
+    host(1024).run(config(1), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 32);
+        write_all(mm, id, 8);
+        mm.space(id).lock(pages(AT, 8)).unwrap();
+        let charged = mm.group(group).usage().unwrap();
+        mm.group(group).set_limit(charged.charged - charged.stocked + 8).unwrap();
+        assert!(mm.space(id).lock(pages(AT, 32)).is_err());
+        assert_eq!(mm.space(id).locked_pages(), Ok(8));
+        (0..3).for_each(|_| machine::swapping::squeeze(mm));
+        assert!((AT..AT + 8).all(|page| !is_out(mm, id, page)), "they are locked");
+        mm.group(group).set_limit(1000).unwrap();
+        mm.space(id).lock(pages(AT, 32)).unwrap();
+        assert_eq!(mm.space(id).locked_pages(), Ok(32));
+        end(mm, &[id], &[DEVICE]);
+    });
+}
+
+/// Pages of several groups wait beside each other on a CPU's way to the lists: each comes to its own group's.
+#[test]
+fn pages_of_several_groups_come_to_the_lists_of_their_own() {
+    host(1024).run(Config { lru_batch: 14, ..config(2) }, |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let groups = [0, 1].map(|_| mm.create_group(1000).unwrap());
+        let spaces = [None, Some(groups[0]), Some(groups[1])].map(|group| space_in(mm, group, 8));
+        for (n, id) in (0..8).flat_map(|n| spaces.map(|id| (n, id))) {
+            write(mm, id, AT + n, n).unwrap();
+        }
+        mm.drain_lru_batch();
+        sound(mm);
+        // What one must give up is its own.
+        let usage = mm.group(groups[0]).usage().unwrap();
+        mm.group(groups[0]).set_limit(usage.charged - usage.stocked - 8).unwrap();
+        let out = spaces.map(|id| (AT..AT + 8).filter(|&page| is_out(mm, id, page)).count());
+        assert_eq!((out[0], out[2], out[1] >= 8), (0, 0, true), "{out:?}");
+        mm.group(groups[0]).set_limit(1000).unwrap();
+        end(mm, &spaces, &[DEVICE]);
+    });
+}
+
+/// All that a group could give up is on this CPU's way to the lists: a lower limit finds it there.
+#[test]
+fn a_lower_limit_finds_pages_that_are_on_their_way_to_the_lists() {
+    host(1024).run(Config { lru_batch: 14, ..config(1) }, |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 12);
+        (0..12).for_each(|n| write(mm, id, AT + n, n).unwrap());
+        let usage = mm.group(group).usage().unwrap();
+        let limit = usage.charged - usage.stocked - 6;
+        mm.group(group).set_limit(limit).unwrap();
+        let usage = mm.group(group).usage().unwrap();
+        assert!(usage.charged <= limit, "{usage:?}");
+        mm.group(group).set_limit(1000).unwrap();
+        assert!((0..12).all(|n| read(mm, id, AT + n) == Ok(n)));
+        end(mm, &[id], &[DEVICE]);
+    });
+}

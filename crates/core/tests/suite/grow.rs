@@ -186,3 +186,25 @@ fn a_stack_without_a_limit_grows_and_is_split() {
         assert_eq!((read(mm, id, STACK - 3), read(mm, id, STACK - 9)), (Ok(3), Ok(9)));
     });
 }
+
+/// Pages of a stack have numbers, and below the first there is none: one that was mapped low, and moved up, grows that far.
+#[test]
+fn a_stack_grows_no_further_than_its_pages_have_numbers() {
+    const LOW: u64 = 20;
+    run(|mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).switch_to().unwrap();
+        mm.space(id).map(pages(LOW, 2), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).move_range(pages(LOW, 2), PageNumber(STACK)).unwrap();
+        mm.space(id).grow_down(PageNumber(STACK), 1000).unwrap();
+        assert!(refused(mm, id, STACK - LOW - 1));
+        for page in [STACK - 1, STACK - LOW] {
+            assert_eq!(write(mm, id, page, page), Ok(()));
+        }
+        (0..3).for_each(|_| squeeze(mm));
+        assert!([STACK - 1, STACK - LOW].into_iter().all(|page| is_out(mm, id, page)));
+        assert_eq!(read(mm, id, STACK - LOW), Ok(STACK - LOW));
+        end(mm, &[id], &[DEVICE]);
+    });
+}

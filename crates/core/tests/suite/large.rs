@@ -2,8 +2,9 @@
 
 use crate::machine;
 
-use machine::race::{at_every_touch, race};
-use machine::showing::{ANON, LARGE, Operation, TO, entry};
+use machine::race::{Place, at, at_every_touch, race};
+use machine::showing::{self, ANON, LARGE, Operation, TO, entry};
+use machine::swapping::{DEVICE, end};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
 use quietmm::{Advice, AllocFrom, Config, Counter, Entry, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
 
@@ -315,5 +316,194 @@ fn a_large_page_is_of_the_node_that_wants_it() {
         held.drain(..).for_each(|block| mm.frames().free(block));
         mm.platform().write(mm, id, LARGE + 512, 1).unwrap();
         assert_eq!(counted(mm, Counter::LargeFault), 1);
+    });
+}
+
+/// Two CPUs touch what becomes a large page: when one has taken its frames the other has it there before. It comes once, and what was taken in vain
+/// is given back.
+#[test]
+fn a_large_page_that_two_want_at_once_comes_once() {
+    let came = |swap, groups, both| {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(Config { swap, groups, lru_batch: 1, ..bare("linux") }, |mm| {
+            let id = mm.create_space().unwrap();
+            let group = (groups > 0).then(|| mm.create_group(1 << 20).unwrap());
+            if group.is_some() {
+                mm.space(id).set_group(group).unwrap();
+            }
+            mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+            [0, 1].into_iter().for_each(|cpu| host.on(cpu, || mm.space(id).switch_to().unwrap()));
+            let other = move |mm: &Mm<'_>| {
+                let host = mm.platform();
+                host.on(1, || host.write(mm, id, LARGE + 300, 300).unwrap());
+            };
+            if both {
+                host.on_large_taken.borrow_mut().push_back(Box::new(other));
+            }
+            host.write(mm, id, LARGE + 7, 7).unwrap();
+            other(mm);
+            assert_eq!([7, 300].map(|page| host.read(mm, id, LARGE + page)), [Ok(7), Ok(300)]);
+            let now = settled(mm);
+            assert_eq!((now.broken, now.anon, now.mapped), (None, 512, 1));
+            let charged = group.map(|group| mm.group(group).usage().unwrap());
+            let charged = charged.map(|usage| usage.charged - usage.stocked);
+            mm.space(id).protect(pages(LARGE + 1, 1), Prot::Read).unwrap();
+            assert_eq!(settled(mm).mapped, 512, "it is made small");
+            (counted(mm, Counter::LargeFault), now.free, charged)
+        })
+    };
+    for (swap, groups) in [(false, 0), (true, 0), (true, 1)] {
+        let alone = came(swap, groups, false);
+        assert_eq!((came(swap, groups, true), alone.0), (alone, 1), "{swap} {groups}");
+    }
+}
+
+/// Where there is room for a large page, and none for the table that it will need some day, pages are small, and nothing is kept.
+#[test]
+fn without_room_for_its_table_a_large_page_does_not_come() {
+    let host = Host::new(Setup::default());
+    host.run(Config { swap: true, groups: 1, ..bare("linux") }, |mm| {
+        let id = mm.create_space().unwrap();
+        let group = mm.create_group(1 << 20).unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        mm.space(id).map(pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+        mm.space(id).switch_to().unwrap();
+        host.write(mm, id, LARGE, 1).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 1);
+        let charged = || {
+            let usage = mm.group(group).usage().unwrap();
+            usage.charged - usage.stocked
+        };
+        let (before, free) = (charged(), settled(mm).free);
+        mm.group(group).set_limit(before + 512).unwrap();
+        host.write(mm, id, LARGE + 600, 2).unwrap();
+        assert_eq!((counted(mm, Counter::LargeFault), charged()), (1, before + 2), "a page and its table");
+        assert_eq!((settled(mm).free, settled(mm).broken), (free - 2, None));
+        mm.space(id).advise(pages(LARGE + 512, 512), Advice::Drop).unwrap();
+        mm.space(id).unmap(pages(LARGE + 512, 512)).unwrap();
+        assert_eq!((charged(), settled(mm).free), (before, free));
+        // With room for the table too, it does.
+        mm.group(group).set_limit(before + 513).unwrap();
+        mm.space(id).map(pages(LARGE + 512, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE + 512, 512), Advice::Large).unwrap();
+        host.write(mm, id, LARGE + 600, 2).unwrap();
+        assert_eq!((counted(mm, Counter::LargeFault), charged()), (2, before + 513));
+    });
+}
+
+/// Reclaim looks for a large page that is dropped meanwhile, with another in its place by then: that is as it was, or is made small with its own
+/// table.
+#[test]
+fn reclaim_that_comes_too_late_for_a_large_page_takes_nothing_from_the_next() {
+    let setup = Setup { cpus: 2, ..Setup::default() };
+    let config = Config { swap: true, lru_batch: 1, ..bare("linux") };
+    let mut late = 0;
+    for n in 0..250 {
+        late += u64::from(at(&setup, &config, None, |mm| {
+            let host = mm.platform();
+            mm.swap().on(DEVICE, 1024, 0).unwrap();
+            let id = mm.create_space().unwrap();
+            mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+            host.on(1, || mm.space(id).switch_to().unwrap());
+            let write = |value| host.write(mm, id, LARGE + 9, value).unwrap();
+            host.on(1, || write(1));
+            let again = || {
+                mm.space(id).advise(pages(LARGE, 512), Advice::Drop).unwrap();
+                write(2);
+                counted(mm, Counter::LargeSplit) == 0
+            };
+            let reclaims = || mm.space(id).advise(pages(LARGE, 1), Advice::PageOut).unwrap();
+            let late = race(mm, Place::Touch(n), reclaims, again);
+            assert_eq!(host.on(1, || host.read(mm, id, LARGE + 9)), Ok(2));
+            assert_eq!(settled(mm).broken, None);
+            end(mm, &[id], &[DEVICE]);
+            late
+        }));
+    }
+    assert!(late > 50, "{late}");
+}
+
+/// A range that begins, or ends, in the middle of a large page: what lies outside is as it was, and what lies inside is not.
+#[test]
+fn a_range_that_ends_in_a_large_page_takes_no_more_than_that() {
+    for (first, count) in [(LARGE - 8, 108), (LARGE + 100, 512), (LARGE + 100, 924), (LARGE - 8, 8 + 512 + 1)]
+    {
+        let ops: [(&str, Operation); 4] = [
+            ("drop", |mm, id| mm.space(id).advise(pages(at_of(), count_of()), Advice::Drop).unwrap()),
+            ("unmap", |mm, id| mm.space(id).unmap(pages(at_of(), count_of())).unwrap()),
+            ("move", |mm, id| mm.space(id).move_range(pages(at_of(), count_of()), PageNumber(TO)).unwrap()),
+            ("free", |mm, id| {
+                mm.space(id).advise(pages(at_of(), count_of()), Advice::Free).unwrap();
+                let held = exhaust(mm);
+                give_back(mm, held);
+            }),
+        ];
+        RANGE.set((first, count));
+        for (name, op) in ops {
+            let host = Host::new(Setup { cpus: 1, frames: 4096, ..Setup::default() });
+            host.run(Config { swap: true, lru_batch: 1, ..bare("linux") }, |mm| {
+                let id = mm.create_space().unwrap();
+                mm.space(id).map(pages(LARGE - 8, 8 + 1024), ANON, Prot::ReadWrite).unwrap();
+                mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+                mm.space(id).switch_to().unwrap();
+                let all = || [LARGE - 1].into_iter().chain((LARGE..LARGE + 1024).step_by(3));
+                all().for_each(|page| host.write(mm, id, page, page).unwrap());
+                assert_eq!(counted(mm, Counter::LargeFault), 2);
+                op(mm, id);
+                for page in all() {
+                    let inside = (first..first + count).contains(&page);
+                    let now = host.read(mm, id, page);
+                    let gone = match name {
+                        "drop" => now == Ok(0),
+                        "free" => now == Ok(0) || now == Ok(page),
+                        _ => now.is_err(),
+                    };
+                    assert!(if inside { gone } else { now == Ok(page) }, "{name}: {page:#x}: {now:?}");
+                }
+                assert_eq!(settled(mm).broken, None);
+            });
+        }
+    }
+}
+
+thread_local! {
+    static RANGE: std::cell::Cell<(u64, u64)> = const { std::cell::Cell::new((0, 0)) };
+}
+
+fn at_of() -> u64 {
+    RANGE.get().0
+}
+
+fn count_of() -> u64 {
+    RANGE.get().1
+}
+
+/// Of a file there are only small pages, whatever is advised; and who pages a large one out where there is no swap comes to an end.
+#[test]
+fn advice_about_large_pages_leaves_files_alone_and_comes_to_an_end() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        let file = mm.create_file(1024).unwrap();
+        for (at, private) in [(LARGE, false), (LARGE + 1024, true)] {
+            let backing = if private { showing::private(file) } else { showing::shared(file) };
+            mm.space(id).map(pages(at, 512), backing, Prot::ReadWrite).unwrap();
+            mm.space(id).advise(pages(at, 512), Advice::Large).unwrap();
+        }
+        mm.space(id).switch_to().unwrap();
+        host.write(mm, id, LARGE + 3, 7).unwrap();
+        assert_eq!((host.read(mm, id, LARGE + 1024 + 3), host.on_disk(file, 3)), (Ok(7), None));
+        host.write(mm, id, LARGE + 1024 + 3, 8).unwrap();
+        assert_eq!(host.read(mm, id, LARGE + 3), Ok(7));
+        assert_eq!((counted(mm, Counter::LargeFault), settled(mm).anon), (0, 1));
+        mm.space(id).map(pages(LARGE + 2048, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE + 2048, 512), Advice::Large).unwrap();
+        host.write(mm, id, LARGE + 2048, 9).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 1);
+        mm.space(id).advise(pages(LARGE + 2048, 512), Advice::PageOut).unwrap();
+        assert_eq!(host.read(mm, id, LARGE + 2048), Ok(9));
     });
 }

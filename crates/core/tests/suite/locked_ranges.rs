@@ -216,3 +216,25 @@ fn a_lock_brings_its_range_and_nothing_beside_it_and_leaves_one_mapping() {
         settled(mm);
     });
 }
+
+/// A range is locked while its space forks, at every place. What the child shares by then is copied, so that no fault of the program's has to wait
+/// for memory later; where the fork comes after the lock that is another matter.
+#[test]
+fn what_a_fork_shares_meanwhile_is_the_spaces_own_when_it_is_locked() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+        let id = mapped(mm, Backing::Anonymous, 3);
+        (0..3).for_each(|n| mm.platform().write(mm, id, MAPPED + n, n).unwrap());
+        let forks = || {
+            let child = mm.space(id).fork().unwrap();
+            (child, mm.space(id).locked_pages() == Ok(0))
+        };
+        let (child, first) = race(mm, place, || mm.space(id).lock(pages(MAPPED, 3)).unwrap(), forks);
+        let own = |n| mm.space(id).lookup(PageNumber(MAPPED + n)).unwrap().permits(UserAccess::Write);
+        assert!(!first || (0..3).all(own), "{place:?}");
+        assert_eq!((mm.space(id).locked_pages(), mm.space(child).locked_pages()), (Ok(3), Ok(0)));
+        assert_eq!(settled(mm).broken, None);
+        first
+    });
+    assert!(cases.count(|&first| first) > 10);
+}

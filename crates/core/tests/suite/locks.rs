@@ -365,3 +365,34 @@ fn only_the_next_few_in_line_spin() {
     });
     drop(lock.try_write(host).expect("all have gone"));
 }
+
+/// A reader has counted itself, and finds a writer that waits for those who came before it; the last of those goes meanwhile, and wakes nobody, since
+/// this one is counted. When it stands back it does.
+#[test]
+fn a_reader_that_stands_back_wakes_the_writer_that_waits_for_it() {
+    let (host, lock, guards) = setting();
+    host.run(bare("vanilla"), |_| {
+        guards.borrow_mut().push(Box::new(lock.read(host)));
+        host.sound_sleep.set(true);
+        host.place();
+        host.aside(
+            1,
+            || drop(lock.write(host)),
+            |writer| {
+                // It spins for a while first.
+                assert!((0..100).all(|_| host.resume_one(writer)), "it sleeps");
+                host.at_touch(2, 1, |mm| mm.platform().stop());
+                let reads = || drop(lock.read(host));
+                host.aside(2, reads, |reader| {
+                    assert!(host.resume_one(reader), "it stands still, and is counted");
+                    guards.borrow_mut().clear();
+                    assert!(host.resume_one(reader), "it stands behind the writer");
+                    assert!(!host.resume_one(writer), "the writer is through");
+                    assert!(!host.resume_one(reader), "and so is the reader");
+                });
+            },
+        );
+        assert!(host.all_placed());
+        drop(lock.write(host));
+    });
+}

@@ -301,3 +301,17 @@ fn a_batch_is_flushed_on_whoever_uses_its_pages_and_on_nobody_else() {
         }
     });
 }
+
+/// A space that one other CPU uses, whichever that is, is not taken for one's own: its pages go for one flush.
+#[test]
+fn a_space_that_only_another_cpu_uses_is_flushed_in_one_batch() {
+    for cpu in [1, 63, 64, 128, 129] {
+        let host = Host::new(Setup { cpus: 130, frames: 2048, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let (id, _) = machine::flushing::cached(mm, 4, &[cpu]);
+            machine::give_back(mm, machine::exhaust(mm));
+            assert!(!mm.space(id).lookup(PageNumber(AT)).unwrap().is_present());
+            assert_eq!(host.interrupts_to(cpu), 1, "CPU {cpu}");
+        });
+    }
+}

@@ -284,3 +284,20 @@ fn pages_can_not_be_bound_to_nodes_without_memory() {
         assert_eq!(touched(mm, id, AT, 2), [0, 0]);
     });
 }
+
+/// A set of nodes is kept once, however often it is named.
+#[test]
+fn a_set_of_nodes_may_be_named_as_often_as_one_likes() {
+    Host::new(four()).run(bare("linux"), |mm| {
+        let id = mapped(mm, 4);
+        for n in 0..100 {
+            let policy = if n % 2 == 0 {
+                NodePolicy::Bind(set(&[1, 2]))
+            } else {
+                NodePolicy::Interleave(set(&[0, 3]))
+            };
+            assert_eq!(mm.space(id).set_node_policy(pages(AT, 1 + n % 4), policy), Ok(()), "{n}");
+            assert_eq!(mm.space(id).node_policy(PageNumber(AT)), Ok(policy));
+        }
+    });
+}

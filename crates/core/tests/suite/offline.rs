@@ -592,3 +592,21 @@ fn a_block_comes_back_while_another_takes_it_offline() {
     let had = (touches - 40..touches).filter(|&n| play(Place::Touch(n)).0).count();
     assert!(had > 5, "{had} of {touches}");
 }
+
+/// A CPU that has a batch for what it writes out next, and goes, leaves that behind for others.
+#[test]
+fn a_cpu_that_goes_offline_gives_its_batch_back() {
+    let host = Host::new(cpus(3));
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(1).unwrap();
+        for cpu in [1, 2] {
+            host.on(cpu, || {
+                assert_eq!(mm.file(file).write_back(), Ok(0));
+                mm.cpu_offline().unwrap();
+            });
+            assert_eq!(mm.validate().broken, None);
+        }
+        [1, 2].into_iter().for_each(|cpu| host.on(cpu, || mm.cpu_online()).unwrap());
+        assert_eq!(settled(mm).broken, None);
+    });
+}

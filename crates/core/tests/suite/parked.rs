@@ -3,11 +3,13 @@
 use crate::machine;
 
 use machine::faults::{AT, own, run_in};
-use machine::race::at;
+use machine::race::{at, at_every_touch, race};
 use machine::showing::{read_in, write_in};
 use machine::swapping::{is_out, squeeze, swapping, take_free};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages, settled, ticks};
-use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
+use quietmm::{
+    Advice, AllocFrom, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId, UserAccess,
+};
 
 /// What is parked until a sweep is begun for it, what fits in all, and in one operation.
 const ENOUGH: u64 = 126;
@@ -505,4 +507,43 @@ fn each_parked_page_to_whose_address_something_comes_is_flushed() {
             mm.space(id).destroy().unwrap();
         });
     }
+}
+
+/// Two CPUs touch what was dropped and is parked, at the same time, at every place: one page comes, and both see it.
+#[test]
+fn a_parked_address_that_two_touch_at_once_has_one_page() {
+    let cases = at_every_touch(&setup(), &config(), None, |mm, place| {
+        let id = written(mm, 2);
+        mm.space(id).advise(pages(AT, 2), Advice::Drop).unwrap();
+        let host = mm.platform();
+        let fault = |access| mm.space(id).fault(PageNumber(AT).addr(), access).unwrap();
+        race(mm, place, || fault(UserAccess::Write), || fault(UserAccess::Read));
+        // Nobody has what was parked any more.
+        mm.begin_sweep();
+        (0..2).for_each(|_| ticks(mm, &CPUS));
+        host.write(mm, id, AT, 1).unwrap();
+        let now = [0, 1, 2].map(|cpu| host.on(cpu, || host.read(mm, id, AT)));
+        assert_eq!(now, [Ok(1); 3], "{place:?}");
+        assert_eq!(settled(mm).broken, None);
+    });
+    assert!(cases.results.len() > 30);
+}
+
+/// What is parked while a sweep is under way waits for the next one. Whoever has no memory waits for both, and asks nobody to end.
+#[test]
+fn who_has_no_memory_waits_for_what_was_parked_during_a_sweep() {
+    let host = host();
+    host.run(config(), |mm| {
+        let id = written(mm, 64);
+        mm.begin_sweep();
+        assert!(!mm.sweep_is_over());
+        mm.space(id).advise(pages(AT, 64), Advice::Drop).unwrap();
+        assert_eq!(settled(mm).parked, 64);
+        let held = take_free(mm);
+        let more = mm.frames().alloc(0, AllocFrom::HERE).unwrap();
+        assert_eq!((mm.counter(Counter::OutOfMemory), host.shortages.borrow().len()), (0, 0));
+        mm.frames().free(more);
+        give_back(mm, held);
+        assert_eq!(settled(mm).parked, 0);
+    });
 }

@@ -557,3 +557,49 @@ fn a_page_of_which_another_space_has_the_slot_is_copied_before_it_is_pinned() {
         assert_eq!(seen == ((5, 7), Ok(AT)), broken.is_none(), "{broken:?}: {seen:?}");
     }
 }
+
+/// A space forks with a page that is pinned, and the pin goes meanwhile, and with it the page, at every place: the child has what it held.
+#[test]
+fn a_page_that_goes_when_it_was_to_be_copied_is_the_childs_too() {
+    let setup = Setup { cpus: 3, frames: 256, ..Setup::default() };
+    let cases = at_every_touch(&setup, &config(), None, |mm, place| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = mapped(mm, Backing::Anonymous, 2);
+        write_all(mm, id, 2);
+        mm.drain_lru_batch();
+        let pins = short(mm, id, AT, Read);
+        let child = std::cell::Cell::new(None);
+        let goes = || {
+            mm.unpin(pins);
+            (0..2).for_each(|_| squeeze(mm));
+            mm.counter(Counter::PswpOut) > 0
+        };
+        let went = race(mm, place, || child.set(mm.space(id).fork().ok()), goes);
+        // All memory may have been taken at that moment.
+        let Some(child) = child.get() else {
+            machine::swapping::end(mm, &[id], &[DEVICE]);
+            return false;
+        };
+        for one in [child, id] {
+            assert_eq!([AT, AT + 1].map(|page| read(mm, one, page)), [Ok(AT), Ok(AT + 1)], "{place:?}");
+        }
+        machine::swapping::end(mm, &[id, child], &[DEVICE]);
+        went
+    });
+    assert!(cases.count(|&went| went) > 10);
+}
+
+/// Where one page cannot be pinned no device has seen the others: they are as clean as before.
+#[test]
+fn what_was_pinned_in_vain_is_not_written_back() {
+    at(&setup(), &bare("linux"), None, |mm| {
+        let file = mm.create_file(2).unwrap();
+        let id = mapped(mm, shared(file), 2);
+        assert_eq!(mm.platform().read(mm, id, AT), Ok(0));
+        let refused = mm.space(id).pin(pages(AT, 3), Write, Term::Short);
+        assert_eq!(refused, Err(Error::NotMapped(PageNumber(AT + 2))));
+        assert_eq!((mm.file(file).write_back(), settled(mm).pinned), (Ok(0), 0));
+        mm.unpin(mm.space(id).pin(pages(AT, 2), Write, Term::Short).unwrap());
+        assert_eq!(mm.file(file).write_back(), Ok(2));
+    });
+}

@@ -285,6 +285,7 @@ fn moved(broken: Option<Rule>) -> (Option<u64>, Option<u64>) {
             // CPU 2 is deaf as long as that lasts, whoever waits.
             assert!(host.on(2, || host.irqs_off()));
             host.on(1, || reclaim_all(mm));
+            host.uses_windows.set(true);
             assert_eq!(host.on(2, || host.try_read(AT)), Some(5), "still its page");
             host.on(2, || host.irqs_on());
             seen.set(Some(mm.file(file).cached_pages().unwrap()));

@@ -177,3 +177,99 @@ fn slabs_that_somebody_may_look_into_go_later() {
         assert!(after.pools <= before.pools + 2, "{} frames, {} before", after.pools, before.pools);
     });
 }
+
+/// Frames that were slabs of one pool become slabs of another, which does not begin with what was noted about them.
+#[test]
+fn frames_that_were_slabs_serve_as_slabs_of_something_else() {
+    use machine::kernel::{BARE, RW, frames, free, kernel};
+    const EXTENTS: usize = 3000;
+    let host = Host::new(Setup::default());
+    host.run(Config { max_map_count: u32::MAX, ..kernel("linux", 8192) }, |mm| {
+        let id = mm.create_space().unwrap();
+        for _ in 0..2 {
+            (0..1500).for_each(|n| mm.space(id).map(pages(AT + 2 * n, 1), ANON, Prot::ReadWrite).unwrap());
+            (0..1500).for_each(|n| mm.space(id).unmap(pages(AT + 2 * n, 1)).unwrap());
+        }
+        let list = frames(mm, 1);
+        for round in 0..3 {
+            let mut live: Vec<_> =
+                (0..EXTENTS).map(|_| mm.vmap().map(&list, BARE, RW).unwrap().start).collect();
+            live.sort_unstable();
+            assert!(live.windows(2).all(|pair| pair[0] < pair[1]), "round {round}: each has its own");
+            assert_eq!(settled(mm).broken, None);
+            live.into_iter().for_each(|at| mm.vmap().unmap(at).unwrap());
+            // All become one, and most of the slots are nobody's.
+            let whole = mm.vmap().map(&vec![list[0]; 8192], BARE, RW).unwrap();
+            mm.vmap().unmap(whole.start).unwrap();
+            assert_eq!(settled(mm).broken, None);
+        }
+        free(mm, list);
+    });
+}
+
+/// Two mappings are to move, and there is room for one: neither does, and the place is free.
+#[test]
+fn a_move_of_two_mappings_of_which_one_fits_moves_none() {
+    let host = Host::new(Setup::default());
+    host.run(Config { max_map_count: 4, ..bare("linux") }, |mm| {
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(AT, 2), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(AT + 2, 2), ANON, Prot::Read).unwrap();
+        mm.space(id).map(pages(AT + 20, 1), ANON, Prot::Read).unwrap();
+        mm.space(id).switch_to().unwrap();
+        host.write(mm, id, AT, 5).unwrap();
+        let to = AT + 100;
+        for _ in 0..2 {
+            let moved = mm.space(id).move_range(pages(AT, 4), PageNumber(to));
+            assert_eq!(moved, Err(Error::MapCount { most: 4 }));
+            assert_eq!(host.read(mm, id, AT), Ok(5));
+            mm.space(id).map(pages(to, 4), ANON, Prot::Read).unwrap();
+            mm.space(id).unmap(pages(to, 4)).unwrap();
+        }
+        mm.space(id).unmap(pages(AT + 20, 1)).unwrap();
+        mm.space(id).move_range(pages(AT, 4), PageNumber(to)).unwrap();
+        assert_eq!((host.read(mm, id, to), settled(mm).broken), (Ok(5), None));
+    });
+}
+
+/// What is mapped piece by piece is one mapping, upwards and downwards.
+#[test]
+fn pieces_that_are_mapped_side_by_side_are_one_mapping() {
+    for swap in [false, true] {
+        let host = Host::new(Setup::default());
+        host.run(Config { swap, max_map_count: 2, ..bare("linux") }, |mm| {
+            let id = mm.create_space().unwrap();
+            let map = |at, prot| mm.space(id).map(pages(at, 1), ANON, prot);
+            for n in [5, 6, 7, 4, 3, 2, 8, 1] {
+                assert_eq!(map(AT + n, Prot::ReadWrite), Ok(()), "{swap} {n}");
+            }
+            // What is of another kind is another.
+            assert_eq!(map(AT + 9, Prot::Read), Ok(()));
+            assert_eq!(map(AT + 20, Prot::Read), Err(Error::MapCount { most: 2 }));
+            mm.space(id).destroy().unwrap();
+        });
+    }
+}
+
+/// A mapping for which there is a slot, and none for its `anon_vma`, and no memory: the slot is for the next one, however often that is tried.
+#[test]
+fn a_mapping_that_is_refused_for_its_anon_vma_keeps_no_slot() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(greedy(true), |mm| {
+        let id = mm.create_space().unwrap();
+        let file = mm.create_file(1).unwrap();
+        let shown = quietmm::Backing::File { file, offset: 0 };
+        let map = |n: u64, backing| mm.space(id).map(pages(AT + 2 * n, 1), backing, Prot::Read);
+        (0..400).for_each(|n| map(n, shown).unwrap());
+        let held = machine::swapping::take_free(mm);
+        // Every other one goes: slots are free, and no slab.
+        (0..400).step_by(2).for_each(|n| mm.space(id).unmap(pages(AT + 2 * n, 1)).unwrap());
+        let own = (1000..).take_while(|&n| map(n, ANON).is_ok()).count() as u64;
+        assert!(own < 100, "{own} have an `anon_vma`, and there are 200 slots");
+        (0..300).for_each(|_| assert_eq!(map(5000, ANON), Err(Error::OutOfMemory)));
+        (0..100).for_each(|n| assert_eq!(map(6000 + n, shown), Ok(())));
+        machine::give_back(mm, held);
+        mm.space(id).destroy().unwrap();
+        assert_eq!(settled(mm).broken, None);
+    });
+}

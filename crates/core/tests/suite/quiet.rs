@@ -463,3 +463,63 @@ fn a_page_that_nobody_may_use_from_now_on_is_not_taken_before_it_is_flushed() {
     });
     assert_eq!(cases.count(|&stale| stale > 0), 0);
 }
+
+/// A CPU that runs in no space has nothing cached: no sweep waits for it, and nobody asks it.
+#[test]
+fn a_cpu_that_has_let_go_of_its_space_keeps_no_sweep_waiting() {
+    for policy in ["quiet", "quiet+free=sweep"] {
+        let host = Host::new(setup(3));
+        host.run(bare(policy), |mm| {
+            let id = own(mm, 1, &[0, 1, 2]);
+            host.on(1, || mm.unload());
+            host.on(2, || mm.enter_lazy());
+            for _ in 0..3 {
+                mm.begin_sweep();
+                assert!(!mm.sweep_is_over(), "{policy}: CPU 0 has not taken part");
+                ticks(mm, &[0]);
+                assert!(mm.sweep_is_over(), "{policy}");
+            }
+            mm.unload();
+            host.on(2, || mm.unload());
+            mm.space(id).destroy().unwrap();
+        });
+    }
+}
+
+/// A page with a swap slot is judged, and used before it is taken: it stays, and nobody counts as a user of its slot for it.
+#[test]
+fn a_page_that_is_used_when_it_is_about_to_go_to_its_slot_stays() {
+    let config = Config { page_lists: pcp(1), ..swapping("quiet") };
+    let cases = at_every_touch(&setup(3), &config, None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 1);
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        let at = machine::swapping::AT;
+        mm.unload();
+        // Out and back: it has a slot, and is clean.
+        for _ in 0..6 {
+            mm.drain_lru_batch();
+            look(mm);
+            let held = take_free(mm);
+            look(mm);
+            give_back(mm, held);
+            ticks(mm, &[1, 2]);
+        }
+        host.on(1, || assert_eq!(host.read(mm, id, at), Ok(at)));
+        mm.drain_lru_batch();
+        host.on(1, || mm.drain_lru_batch());
+        let held = take_free(mm);
+        // Aged, and swept.
+        look(mm);
+        ticks(mm, &[0, 1, 2]);
+        mm.begin_sweep();
+        ticks(mm, &[0, 1, 2]);
+        race(mm, place, || look(mm), || assert_eq!(host.read(mm, id, at), Ok(at)));
+        give_back(mm, held);
+        assert_eq!(machine::settled(mm).broken, None, "{place:?}");
+        assert_eq!(stale(mm), 0);
+        end(mm, &[id], &[DEVICE]);
+        mm.counter(Counter::PswpOut)
+    });
+    assert!(cases.results.len() > 20 && cases.count(|&out| out > 0) > 0);
+}

@@ -307,3 +307,35 @@ fn what_grows_while_its_file_is_cut_shows_nothing_that_was_cut_off() {
     });
     assert!(cases.results.len() > 20 && cases.count(|sound| !sound) == 0);
 }
+
+/// Pages of a space's own have numbers up to 2^36, wherever they lie. A mapping whose last page has the last of these does not become longer, and one
+/// that would come beyond them neither.
+#[test]
+fn a_mapping_grows_up_to_the_last_number_that_a_page_can_have() {
+    const NUMBERS: u64 = 1 << 36;
+    with(swapping(), |host, mm| {
+        let (first, end) = (PageRange::MAPPABLE.start.0, PageRange::MAPPABLE.end().0);
+        let id = mm.create_space().unwrap();
+        mm.space(id).switch_to().unwrap();
+        // The number of the last page, which goes to the lowest place each time.
+        mm.space(id).map(pages(end - 1, 1), ANON, Prot::ReadWrite).unwrap();
+        let (mut number, mut place) = (end - 1, end - 1);
+        while number < NUMBERS - 1 {
+            mm.space(id).move_range(pages(place, 1), PageNumber(first)).unwrap();
+            let more = (NUMBERS - 1 - number).min(end - first - 2);
+            if number + more == NUMBERS - 1 {
+                let beyond = remap(mm, id, pages(first, 1), pages(first, 2 + more));
+                assert_eq!(beyond, Err(Error::BadRange), "{more}");
+            }
+            remap(mm, id, pages(first, 1), pages(first, 1 + more)).unwrap();
+            (number, place) = (number + more, first + more);
+            mm.space(id).unmap(pages(first, more)).unwrap();
+        }
+        host.write(mm, id, place, 5).unwrap();
+        mm.swap().on(machine::swapping::DEVICE, 512, 0).unwrap();
+        (0..3).for_each(|_| machine::swapping::squeeze(mm));
+        assert!(machine::swapping::is_out(mm, id, place), "a walk finds it");
+        assert_eq!(host.read(mm, id, place), Ok(5));
+        machine::swapping::end(mm, &[id], &[machine::swapping::DEVICE]);
+    });
+}

@@ -250,3 +250,84 @@ fn a_page_that_no_entry_leads_to_any_more_is_looked_for_no_further() {
     let (alone, among) = (cost_of_reclaim(1), cost_of_reclaim(200));
     assert!(among < alone + 100, "{alone} touches where one space maps the file, {among} where 200 do");
 }
+
+/// Two mappings of one `anon_vma` that lie side by side in another order than at first: a walk finds the pages of both, which go and come back.
+#[test]
+fn mappings_that_changed_places_are_two() {
+    let host = Host::new(Setup { cpus: 1, frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let (at, half) = (swapping::AT, 8);
+        let id = anonymous(mm, 2 * half);
+        let mv = |from, to| mm.space(id).move_range(pages(from, half), PageNumber(to)).unwrap();
+        mv(at + half, at + 0x1000);
+        mv(at, at + half);
+        mv(at + 0x1000, at);
+        (0..3).for_each(|_| swapping::squeeze(mm));
+        let all = || at..at + 2 * half;
+        assert!(all().all(|page| is_out(mm, id, page)), "each page is found");
+        for page in all() {
+            let was = if page < at + half { page + half } else { page - half };
+            assert_eq!(host.read(mm, id, page), Ok(was));
+        }
+        // Back where they were they are one again.
+        mv(at + half, at + 0x1000);
+        mv(at, at + half);
+        mv(at + 0x1000, at);
+        (0..3).for_each(|_| swapping::squeeze(mm));
+        assert!(all().all(|page| is_out(mm, id, page) && swapping::read(mm, id, page) == Ok(page)));
+        swapping::end(mm, &[id], &[DEVICE]);
+    });
+}
+
+/// A mapping that lies where it was made, beside another that came there later: their pages have numbers that follow each other, and are of two
+/// `anon_vma`s. A walk finds those of both.
+#[test]
+fn neighbours_of_two_families_are_two_mappings() {
+    let host = Host::new(Setup { cpus: 1, frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let (at, half) = (swapping::AT, 8);
+        let id = mm.create_space().unwrap();
+        mm.space(id).switch_to().unwrap();
+        let map = |at| mm.space(id).map(pages(at, half), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        let mv = |from, to| mm.space(id).move_range(pages(from, half), PageNumber(to)).unwrap();
+        map(at + half);
+        mv(at + half, at + 0x1000);
+        map(at);
+        mv(at + 0x1000, at + half);
+        let all = || at..at + 2 * half;
+        all().for_each(|page| host.write(mm, id, page, page).unwrap());
+        (0..3).for_each(|_| swapping::squeeze(mm));
+        assert!(all().all(|page| is_out(mm, id, page)), "each page is found");
+        assert!(all().all(|page| swapping::read(mm, id, page) == Ok(page)));
+        mm.space(id).unmap(pages(at, half)).unwrap();
+        (0..3).for_each(|_| swapping::squeeze(mm));
+        assert!((at + half..at + 2 * half).all(|page| is_out(mm, id, page)));
+        swapping::end(mm, &[id], &[DEVICE]);
+    });
+}
+
+/// Several spaces show a page as their own, and each may make copies: a walk that gives way at each of them comes by all.
+#[test]
+fn a_walk_that_gives_way_comes_by_all_who_show_a_file_as_their_own() {
+    let host = Host::new(Setup { cpus: 1, frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let file = mm.create_file(2).unwrap();
+        let spaces: Vec<_> = (0..5).map(|_| mapped(mm, Backing::Private { file, offset: 0 }, 2)).collect();
+        for &id in &spaces {
+            mm.space(id).switch_to().unwrap();
+            assert_eq!(host.read(mm, id, AT), Ok(0));
+        }
+        mm.drain_lru_batch();
+        assert_eq!(
+            swapping::take_free(mm).into_iter().map(|frame| mm.frames().free(frame)).count() > 0,
+            true
+        );
+        assert_eq!(mm.file(file).cached_pages(), Ok(1));
+        // All are unused by then, and all are visited: the page goes.
+        (0..3).for_each(|_| swapping::squeeze(mm));
+        assert_eq!(mm.file(file).cached_pages(), Ok(0));
+        assert_eq!(host.read(mm, spaces[4], AT), Ok(0));
+    });
+}

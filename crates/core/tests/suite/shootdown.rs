@@ -3,7 +3,7 @@
 use crate::machine;
 
 use machine::flushing::{AT, cached, shared};
-use machine::race::{at_every_touch, race};
+use machine::race::{Place, at_every_touch, race};
 use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages};
 use quietmm::platform::Cpus;
 use quietmm::{
@@ -517,4 +517,22 @@ fn requests_of_two_kinds_that_one_look_finds_are_both_carried_out() {
             host.on(2, || mm.unload());
         });
     }
+}
+
+/// Two ask a CPU at once, and for the first it flushes all that it has: the second asks for nothing that is still there.
+#[test]
+fn who_has_flushed_all_meanwhile_does_not_flush_again() {
+    let host = Host::new(Setup { cpus: 3, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let id = shared(mm, 4, &[2]);
+        host.forget();
+        host.hold_interrupts.set(true);
+        let all = || mm.space(id).flush().unwrap();
+        // CPU 0 waits for an answer when CPU 1 comes.
+        host.on_pause.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+        race(mm, Place::Touch(u32::MAX), all, all);
+        host.hold_interrupts.set(false);
+        host.forget_placed();
+        assert_eq!(host.flushes(2), (1, 0));
+    });
 }

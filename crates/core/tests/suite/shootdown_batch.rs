@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use machine::flushing::{AT, cached, shared};
+use machine::race::{Cases, at_every_touch, race};
 use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages, pcp, settled};
 use quietmm::event::FlushReason;
 use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Event, NodeId, PageNumber, Prot, Rule, SpaceId};
@@ -292,4 +293,92 @@ fn batches_of_two_tasks_of_one_cpu_are_given_back() {
         let end = settled(mm);
         assert_eq!((end.broken, end.batches), (None, 0));
     });
+}
+
+/// A flush of the whole space that somebody has begun is not done before each CPU has flushed: an operation that comes meanwhile, and has nothing to
+/// flush itself, does not return with what reclaim deferred.
+#[test]
+fn a_flush_that_is_under_way_has_completed_nothing_yet() {
+    let setup = Setup { cpus: 4, ..Setup::default() };
+    let Cases { results, .. } = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+        let (id, _) = cached(mm, 1, &[1, 2]);
+        let host = mm.platform();
+        let seen = Rc::new(Cell::new(false));
+        let result = Rc::clone(&seen);
+        host.when_unmapped(id, AT, move |mm| {
+            let host = mm.platform();
+            assert!(host.caches(2, AT), "the window is open");
+            // Interrupts come when somebody waits for them.
+            host.hold_interrupts.set(true);
+            let unmap = || {
+                mm.space(id).unmap(pages(AT, 1)).unwrap();
+                assert!(!host.caches(2, AT), "{place:?}: the caller was promised that nobody uses it");
+            };
+            race(mm, place, || mm.space(id).flush().unwrap(), unmap);
+            host.hold_interrupts.set(false);
+            result.set(true);
+        });
+        host.on(3, || give_back(mm, exhaust(mm)));
+        assert!(seen.get(), "the window came");
+    });
+    assert!(results.len() > 10, "{}", results.len());
+}
+
+/// A batch knows the spaces that it is about, however many others were before it: what it has flushed nobody completes.
+#[test]
+fn what_a_batch_has_flushed_is_done_however_many_came_before() {
+    let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        for n in 0..40 {
+            let (id, file) = cached(mm, 2, &[1]);
+            give_back(mm, exhaust(mm));
+            assert!(!mm.space(id).lookup(PageNumber(AT)).unwrap().is_present());
+            let before = (mm.counter(Counter::DeferredCompleted), mm.counter(Counter::RemoteFlush));
+            mm.space(id).unmap(pages(AT, 1)).unwrap();
+            let after = (mm.counter(Counter::DeferredCompleted), mm.counter(Counter::RemoteFlush));
+            assert_eq!(after, before, "after {n} others");
+            host.on(1, || mm.unload());
+            mm.space(id).destroy().unwrap();
+            mm.file(file).destroy().unwrap();
+        }
+    });
+}
+
+/// CPU 0 is in the middle of a flush of the whole space, or of a batch of reclaim, at every place, and CPU 1 defers another page meanwhile: that is
+/// not done when CPU 0 is, and who unmaps after that completes it.
+fn deferred_during_another_flush(setup: &Setup, batch: bool) -> usize {
+    let config = Config { lru_batch: 1, ..bare("linux") };
+    let cases = at_every_touch(setup, &config, None, |mm, place| {
+        let (id, _) = cached(mm, 2, &[2, 3]);
+        let host = mm.platform();
+        mm.space(id).map(pages(AT + 8, 1), Backing::Anonymous, Prot::Read).unwrap();
+        let seen = Rc::new(Cell::new(false));
+        let result = Rc::clone(&seen);
+        host.when_unmapped(id, AT + 1, move |mm| {
+            let host = mm.platform();
+            if !host.caches(2, AT + 1) {
+                // The other flush came between the two.
+                return;
+            }
+            while host.resume_any() {}
+            host.on(0, || mm.space(id).unmap(pages(AT + 8, 1)).unwrap());
+            let left = [2, 3].map(|cpu| host.caches(cpu, AT + 1));
+            assert_eq!(left, [false; 2], "{place:?}: the caller was promised that nobody uses it");
+            result.set(true);
+        });
+        let page_out = || mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+        let flush = || if batch { page_out() } else { mm.space(id).flush().unwrap() };
+        race(mm, place, flush, || give_back(mm, exhaust(mm)));
+        seen.get()
+    });
+    cases.count(|&seen| seen)
+}
+
+#[test]
+fn what_is_deferred_while_somebody_flushes_is_completed_by_who_unmaps() {
+    for (batch, broadcast) in [(true, false), (false, false), (true, true), (false, true)] {
+        let setup = Setup { cpus: 4, frames: 512, broadcast, ..Setup::default() };
+        let seen = deferred_during_another_flush(&setup, batch);
+        assert!(seen > 10, "{batch} {broadcast}: {seen}");
+    }
 }

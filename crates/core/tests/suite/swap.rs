@@ -490,3 +490,53 @@ fn where_no_slot_is_free_pages_that_have_one_go() {
         [id, child].into_iter().for_each(|id| mm.space(id).destroy().unwrap());
     });
 }
+
+/// A device is gone. A page that is in memory, and that another space has there still, is in memory for both.
+#[test]
+fn a_page_that_another_has_on_a_device_that_is_gone_stays_in_memory() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let parent = written(mm, 2);
+        let child = mm.space(parent).fork().unwrap();
+        (0..3).for_each(|_| squeeze(mm));
+        // Another page finds that it is.
+        host.refuse_writes.set(Some(|_, _| Some(quietmm::platform::DeviceError::Gone)));
+        let other = anonymous(mm, 1);
+        (0..3).for_each(|_| squeeze(mm));
+        mm.space(parent).switch_to().unwrap();
+        assert_eq!(host.read(mm, parent, AT), Ok(AT));
+        host.refuse_reads.set(Some(|_, _| Some(quietmm::platform::DeviceError::Gone)));
+        (0..4).for_each(|_| squeeze(mm));
+        mm.space(child).switch_to().unwrap();
+        assert_eq!(host.read(mm, child, AT), Ok(AT));
+        assert_eq!(settled(mm).broken, None);
+        host.refuse_writes.set(None);
+        host.refuse_reads.set(None);
+        mm.unload();
+        [parent, child, other].into_iter().for_each(|id| mm.space(id).destroy().unwrap());
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
+/// A device that could not give all pages back is off for all that comes after, and may be asked again.
+#[test]
+fn a_device_that_could_not_go_off_gets_no_more_pages() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 8);
+        (0..3).for_each(|_| squeeze(mm));
+        host.refuse_reads.set(Some(|_, _| Some(quietmm::platform::DeviceError::Failed)));
+        assert!(matches!(mm.swap().off(DEVICE), Err(Error::SwapDevice(_))));
+        host.refuse_reads.set(None);
+        let out = mm.counter(Counter::PswpOut);
+        let other = anonymous(mm, 8);
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!(mm.counter(Counter::PswpOut), out);
+        assert_eq!(mm.swap().off(DEVICE), Ok(()));
+        for id in [id, other] {
+            mm.space(id).switch_to().unwrap();
+            assert!((AT..AT + 8).all(|page| host.read(mm, id, page) == Ok(page)));
+        }
+        assert_eq!(settled(mm).broken, None);
+    });
+}

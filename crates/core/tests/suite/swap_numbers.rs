@@ -229,3 +229,21 @@ fn a_number_comes_back_when_the_machine_has_heard_of_the_end() {
         assert_eq!(mm.swap().off(3), Ok(()));
     });
 }
+
+/// A CPU goes on where it was on a device. Where that is gone, and its numbers are another's, the device that has its place gets pages of its own.
+#[test]
+fn where_a_cpu_was_on_a_device_that_is_gone_is_no_place_on_the_next() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let on = |device, clusters, priority| mm.swap().on(device, clusters * CLUSTER, priority).unwrap();
+        on(1, 1, 0);
+        assert_eq!(goes_to(mm), [Store::Swap(1)]);
+        on(2, 1, -9);
+        mm.swap().off(1).unwrap();
+        // In its place, and with other numbers; and one with its numbers.
+        on(3, 2, 5);
+        on(4, 1, -5);
+        assert_eq!(goes_to(mm), [Store::Swap(3)]);
+        [2, 3, 4].into_iter().for_each(|device| mm.swap().off(device).unwrap());
+    });
+}

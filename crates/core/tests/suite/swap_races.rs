@@ -111,6 +111,7 @@ fn what_was_written_silently_before_a_fork_is_not_lost() {
         host.hold_interrupts.set(true);
         host.on_pause.borrow_mut().push_back(Box::new(|mm| {
             // The fork has narrowed the entry, and its flush is on its way.
+            mm.platform().uses_windows.set(true);
             assert!(mm.platform().on(1, || mm.platform().try_write(AT, 5)));
         }));
         let b = mm.space(a).fork().unwrap();

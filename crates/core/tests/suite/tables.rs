@@ -274,3 +274,23 @@ fn a_move_for_which_there_is_no_memory_leaves_no_tables() {
         assert_eq!(mm.validate().broken, None);
     });
 }
+
+/// A long range moves, at both of whose ends others share its tables: the table in the middle, of which all was the range's, goes.
+#[test]
+fn a_table_in_the_middle_of_a_range_that_moves_goes() {
+    const FIRST: u64 = 0x40000;
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        mm.space(id).switch_to().unwrap();
+        let map = |at, count, prot| mm.space(id).map(pages(at, count), Backing::Anonymous, prot).unwrap();
+        map(FIRST, 256, Prot::Read);
+        map(FIRST + 256, 1100, Prot::ReadWrite);
+        map(FIRST + 1356, 180, Prot::Read);
+        host.write(mm, id, FIRST + 700, 5).unwrap();
+        let before = machine::settled(mm).tables;
+        mm.space(id).move_range(pages(FIRST + 256, 1100), PageNumber(FIRST + 4096 + 256)).unwrap();
+        assert_eq!(machine::settled(mm).tables, before);
+        assert_eq!(host.read(mm, id, FIRST + 4096 + 700), Ok(5));
+    });
+}

@@ -184,3 +184,59 @@ fn what_was_flushed_together_is_not_flushed_again() {
         }
     }
 }
+
+/// CPU 2 waits for CPU 0's flush to end, and stands still at a place when it is woken; CPU 3 flushes meanwhile, for both. CPU 2 finds that it has
+/// nothing to flush, also where it is about to.
+fn overtaken(touch: u32) -> bool {
+    let host = &Host::new(Setup { cpus: 8, frames: 512, ..Setup::default() });
+    host.patient.set(true);
+    host.run(bare("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(STAYS, 2), ANON, Prot::ReadWrite).unwrap();
+        let unmap = |at: u64| -> Box<dyn FnOnce() + '_> {
+            mm.space(id).map(pages(at, 2), ANON, Prot::ReadWrite).unwrap();
+            host.on(RUNS, || {
+                mm.space(id).switch_to().unwrap();
+                [at, at + 1].into_iter().for_each(|page| host.write(mm, id, page, page).unwrap());
+            });
+            Box::new(move || {
+                mm.space(id).unmap(pages(at, 2)).unwrap();
+                assert!(!host.caches(RUNS, at) && !host.caches(RUNS, at + 1));
+            })
+        };
+        let mut works: Vec<Work<'_>> = vec![(0, unmap(NEAR[0])), (2, unmap(NEAR[1])), (3, unmap(NEAR[2]))];
+        // Somebody waits behind the last, so that this one lets go of the VMAs, too.
+        works.push((6, Box::new(|| mm.space(id).map(pages(APART, 1), ANON, Prot::ReadWrite).unwrap())));
+        host.place();
+        host.at_touch(0, ALONE, stop);
+        let placed = Cell::new(false);
+        beside(host, works, Vec::new(), &|asides| {
+            let [first, second, third, _] = asides else { unreachable!() };
+            assert!(host.resume_one(first), "it stands still with the VMAs");
+            assert!(asides[1..].iter().all(|other| host.resume_one(other)), "they wait");
+            host.hold_interrupts.set(true);
+            host.on_pause.borrow_mut().push_back(Box::new(stop));
+            assert!(host.resume_one(first), "it waits for an answer");
+            host.hold_interrupts.set(false);
+            assert!(host.resume_one(second), "it waits for the first");
+            host.resume_one(first);
+            host.at_touch(2, touch, stop);
+            host.resume_one(second);
+            placed.set(host.all_placed());
+            host.place();
+            host.resume_one(third);
+            while asides.iter().filter(|aside| host.resume_one(aside)).count() > 0 {}
+        });
+        host.all_placed();
+        host.forget_placed();
+        mm.space(id).unmap(pages(APART, 1)).unwrap();
+        ends(mm, id);
+        placed.get()
+    })
+}
+
+#[test]
+fn who_is_flushed_for_while_it_is_about_to_flush_ends_that() {
+    let placed = (0..40).filter(|&touch| overtaken(touch)).count();
+    assert!(placed > 5, "{placed}");
+}

@@ -563,3 +563,50 @@ fn shards_that_need_a_directory_at_once_make_one() {
     let fewest = cases.results.iter().min().unwrap();
     assert!(cases.results.iter().all(|took| took == fewest), "{:?}: no frame is lost", cases.results);
 }
+
+/// What is being made is found when it is whole, by whoever asks at whatever place.
+#[test]
+fn who_asks_for_a_map_that_is_being_made_finds_it_whole_or_not_at_all() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    for policy in ["linux", "linux+vmap=eager", "linux+vmap=sweep"] {
+        let cases = at_every_touch(&setup, &kernel(policy, 1024), None, |mm, place| {
+            let host = mm.platform();
+            let made = std::cell::Cell::new(None);
+            let makes = || made.set(mm.vmap().alloc(3, BARE, RW).ok());
+            let found = race(mm, place, makes, || {
+                let found = mm.vmap().find(next(START, 1));
+                let whole = || (0..3).all(|n| host.read_kernel(next(START, n)).is_some());
+                assert!(found.is_err() || whole(), "{policy} {place:?}: {found:?}");
+                found.is_ok()
+            });
+            mm.vmap().free(made.get().expect("there is memory").start).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
+            found
+        });
+        assert!(cases.count(|&found| !found) > 10, "{policy}");
+    }
+}
+
+/// Maps that begin inside a hole and end inside it need two slots, others one, in whatever order: no address is lost.
+#[test]
+fn maps_in_the_middle_of_holes_and_at_their_ends_lose_no_address() {
+    for before in 0..4 {
+        host(1).run(kernel("linux", 4096), |mm| {
+            let list = frames(mm, 1);
+            (0..before).for_each(|_| _ = mm.vmap().map(&list, BARE, RW).unwrap());
+            let aligned = VmapPlace { align: 4, ..BARE };
+            let mut live = Vec::new();
+            for n in 0..400 {
+                let place = if n % 3 == 2 { BARE } else { aligned };
+                live.push(mm.vmap().map(&list, place, RW).unwrap().start);
+                assert_eq!(mm.validate().broken, None, "after {n}");
+            }
+            live.into_iter().for_each(|at| mm.vmap().unmap(at).unwrap());
+            (0..before).for_each(|n| mm.vmap().unmap(next(START, n)).unwrap());
+            mm.vmap().unmap_aliases().unwrap();
+            assert_eq!(room(mm, list[0], 4096), 4096);
+            mm.vmap().unmap_aliases().unwrap();
+            free(mm, list);
+        });
+    }
+}

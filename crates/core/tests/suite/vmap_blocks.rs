@@ -2,7 +2,11 @@
 
 use crate::machine;
 
+use std::cell::{Cell, RefCell};
+
+use machine::Setup;
 use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel, next};
+use machine::race::{at_every_touch, race};
 use quietmm::{Error, PageRange};
 
 #[test]
@@ -117,6 +121,94 @@ fn a_cpu_that_goes_offline_leaves_its_block_to_others() {
         [range, next].into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
         host.on(1, || mm.cpu_online().unwrap());
         mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+/// One CPU unmaps a slot of a full block while another looks for room in it: one of the two stands still at a place. What is found afterwards
+/// waited for its flush: the CPU that had used it reads nothing that was there.
+fn slots_unmapped_while_others_look(policy: &str, unmaps_first: bool) -> usize {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let (maps, unmaps) = if unmaps_first { (1, 0) } else { (0, 1) };
+    let cases = at_every_touch(&setup, &kernel(policy, 1024), None, |mm, place| {
+        let (host, list) = (mm.platform(), frames(mm, 8));
+        let map = || host.on(maps, || mm.vmap().map_ram(&list[..4], RW).unwrap());
+        // Its block is full: some were unmapped and are flushed, one is in use elsewhere.
+        let mut live: Vec<_> = (0..16).map(|_| map()).collect();
+        let block = live[0].start.0 / 64;
+        assert!(live.iter().all(|range| range.start.0 / 64 == block), "one block");
+        let (flushed, used) = (live.remove(1), live.remove(8));
+        mm.vmap().unmap_ram(flushed).unwrap();
+        mm.vmap().purge().unwrap();
+        assert!(host.on(unmaps, || host.read_kernel(used.start)).is_some());
+        let more = RefCell::new(Vec::new());
+        let look = || more.borrow_mut().push(map());
+        let unmap = || mm.vmap().unmap_ram(used).unwrap();
+        if unmaps_first {
+            race(mm, place, unmap, look);
+        } else {
+            race(mm, place, look, unmap);
+        }
+        let mut more = more.into_inner();
+        while more.last().is_some_and(|range| range.start.0 / 64 == block) {
+            more.push(host.on(maps, || mm.vmap().map_ram(&list[4..], RW).unwrap()));
+        }
+        more.iter().for_each(|range| _ = host.on(unmaps, || host.read_kernel(range.start)));
+        assert_eq!(host.kernel_stale.get(), 0, "{policy}: a slot is used again before its flush");
+        live.into_iter().chain(more).for_each(|range| mm.vmap().unmap_ram(range).unwrap());
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+    });
+    cases.results.len()
+}
+
+#[test]
+fn a_slot_that_is_unmapped_while_others_look_for_room_waits_for_its_flush() {
+    for policy in ["linux", "linux+vmap=sweep"] {
+        for unmaps_first in [false, true] {
+            let cases = slots_unmapped_while_others_look(policy, unmaps_first);
+            assert!(cases > 20, "{policy}: {cases}");
+        }
+    }
+}
+
+/// A map of one page goes, and another comes beside it, while somebody asks what lies there, at every place: it is told of a map that there was.
+#[test]
+fn who_asks_what_lies_in_a_block_is_told_of_no_map_that_never_was() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &kernel("linux", 1024), None, |mm, place| {
+        let (host, list) = (mm.platform(), frames(mm, 2));
+        let gone = host.on(1, || mm.vmap().map_ram(&list[..1], RW).unwrap());
+        let (page, found) = (gone.end(), Cell::new(Err(Error::NoAddress)));
+        let changes = || {
+            mm.vmap().unmap_ram(gone).unwrap();
+            mm.vmap().map_ram(&list, RW).unwrap()
+        };
+        let comes = race(mm, place, || found.set(mm.vmap().find(page)), changes);
+        assert_eq!(comes.start, page, "the test is about a neighbour");
+        let told = found.get();
+        assert!(told == Ok(comes) || told == Err(Error::NotMapped(page)), "{place:?}: {told:?}");
+        mm.vmap().unmap_ram(comes).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+    });
+    assert!(cases.results.len() > 5);
+}
+
+/// Where a block was, and has gone back, other maps come: they are not taken for what was in it.
+#[test]
+fn what_comes_where_a_block_was_is_no_map_of_the_block() {
+    let host = host(1);
+    host.run(kernel("linux", 256), |mm| {
+        let list = frames(mm, 8);
+        let old = mm.vmap().map_ram(&list[..4], RW).unwrap();
+        mm.vmap().unmap_ram(old).unwrap();
+        let whole = mm.vmap().map(&[list[0]; 256], BARE, RW).unwrap();
+        assert_eq!(mm.vmap().unmap_ram(old), Err(Error::WrongRelease(old.start)));
+        assert_eq!(mm.vmap().find(old.start), Ok(whole));
+        mm.vmap().unmap(whole.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
+        assert_eq!(mm.vmap().unmap_ram(old), Err(Error::NotMapped(old.start)));
         free(mm, list);
     });
 }

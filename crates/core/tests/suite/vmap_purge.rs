@@ -236,3 +236,20 @@ fn pools_after(refused: u32) -> u64 {
 fn a_block_that_cannot_be_made_leaves_nothing() {
     assert_eq!(pools_after(40), pools_after(0));
 }
+
+/// The last frame that there is waits for a flush of kernel addresses: whoever wants one gets it.
+#[test]
+fn the_only_frame_that_waits_for_a_purge_can_be_had() {
+    for policy in ["linux", "linux+vmap=sweep"] {
+        let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+        host.run(kernel(policy, 1024), |mm| {
+            let one = mm.vmap().alloc(1, BARE, RW).unwrap();
+            let held = take_free(mm);
+            mm.vmap().free(one.start).unwrap();
+            let more = exhaust(mm);
+            assert_eq!(more.len(), 1, "{policy}");
+            give_back(mm, more);
+            give_back(mm, held);
+        });
+    }
+}

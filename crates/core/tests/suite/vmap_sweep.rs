@@ -611,3 +611,22 @@ fn who_flushes_counts_for_the_sweep_that_had_begun_before_it_did() {
         "it was offline"
     );
 }
+
+/// CPUs that have never been online keep no sweep waiting, nor do they get an interrupt for it.
+#[test]
+fn a_cpu_that_was_never_there_keeps_no_sweep_waiting() {
+    let host = Host::new(Setup { first_alone: true, ..setup(4) });
+    host.run(config(4, 4, 1024), |mm| {
+        let list = frames(mm, 1);
+        for _ in 0..40 {
+            let range = mm.vmap().map(&list, BARE, RW).unwrap();
+            mm.vmap().unmap(range.start).unwrap();
+            ticks(mm, &[0]);
+        }
+        assert!(counted(mm, Counter::KernelSweeps) > 2, "sweeps end");
+        assert!(mm.vmap().waits().unwrap().pages < 20);
+        mm.vmap().unmap_aliases().unwrap();
+        assert_eq!(host.interrupts(), 0);
+        free(mm, list);
+    });
+}

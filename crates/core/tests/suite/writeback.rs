@@ -327,6 +327,7 @@ fn written_during_a_protect(guarantees: bool) -> (bool, Option<u64>) {
         host.hold_interrupts.set(true);
         host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
             let host = mm.platform();
+            host.uses_windows.set(true);
             seen.set(host.on(1, || host.try_write(AT, 7)));
             host.hold_interrupts.set(false);
         }));
@@ -486,4 +487,25 @@ fn a_page_that_a_device_reads_is_clean_once_it_was_written_out() {
         mm.unpin(pins);
         assert_eq!(mm.file(file).write_back(), Ok(0));
     });
+}
+
+/// Others want a page gone, or old, while it is on its way to the device: it is on its list afterwards as before, and goes the next time.
+#[test]
+fn a_page_that_others_want_gone_while_it_is_written_out_stays_on_its_list() {
+    for advice in [Advice::PageOut, Advice::Cold] {
+        let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let file = mm.create_file(1).unwrap();
+            let id = mapped(mm, shared(file), 1);
+            host.write(mm, id, AT, 5).unwrap();
+            mm.drain_lru_batch();
+            host.on_disk_write.borrow_mut().push_back(Box::new(move |mm| {
+                mm.platform().on(1, || mm.space(id).advise(pages(AT, 1), advice).unwrap());
+            }));
+            assert_eq!((mm.file(file).write_back(), settled(mm).broken), (Ok(1), None));
+            assert!(host.on_disk_write.borrow().is_empty());
+            mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+            assert_eq!((mm.file(file).cached_pages(), host.on_disk(file, 0)), (Ok(0), Some(5)));
+        });
+    }
 }

@@ -118,6 +118,7 @@ impl Host {
     pub(super) fn touched(&self, at: *const u8) {
         let touches = &self.touches[self.current.get() as usize];
         touches.set(touches.get() + 1);
+        self.enter_touch(at);
         let (watched, left) = self.watched.get();
         if at == watched && left > 0 {
             self.watched.set((watched, left - 1));

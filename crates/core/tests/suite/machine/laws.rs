@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use quietmm::platform::Store;
-use quietmm::{Audit, CpuId, Event, FrameNumber, PageNumber, SpaceId};
+use quietmm::{Audit, CpuId, Event, FrameNumber, Kind, PageNumber, SpaceId};
 
 use super::{Happened, Host, Mm};
 
@@ -114,6 +114,13 @@ impl Books {
 impl Host {
     /// Enters what happened.
     pub(super) fn enter(&self, what: &Happened) {
+        match *what {
+            Happened::Event(Event::Taken { frame, order, kind }) => {
+                self.note_foreign(frame, order, matches!(kind, Kind::Anon | Kind::File));
+            }
+            Happened::Event(Event::Freed { frame, order }) => self.note_foreign(frame, order, true),
+            _ => {}
+        }
         let mut books = self.books.borrow_mut();
         books.disk = self.setup.disk;
         match what {
@@ -124,6 +131,22 @@ impl Host {
             Happened::FlushKernel(_) => books.flushed_kernel.1 += 1,
             Happened::Broadcast(..) => books.broadcasts.1 += 1,
             Happened::DiskWrite(..) => {}
+        }
+    }
+
+    fn note_foreign(&self, first: FrameNumber, order: u8, foreign: bool) {
+        for frame in (0..1 << order).map(|n| first.add(n)) {
+            if let Some(index) = self.memory.index_of(frame) {
+                self.foreign[index].set(foreign);
+            }
+        }
+    }
+
+    /// A CPU touches a word that it shares with others: no such word lies in a frame that is free, or a page of a program's.
+    pub(super) fn enter_touch(&self, at: *const u8) {
+        let Some(frame) = self.memory.frame_of(at) else { return };
+        if self.memory.index_of(frame).is_some_and(|index| self.foreign[index].get()) {
+            self.books.borrow_mut().must(false, || format!("{frame:?} is not the core's, which touches it"));
         }
     }
 
@@ -207,6 +230,12 @@ impl Host {
             assert_eq!(reported, seen, "{what}: reported, and seen by the machine");
         }
         assert!(self.all_synced(), "a broadcast that nobody waited for");
+        assert!(
+            self.stale.get() == 0 || self.uses_windows.get(),
+            "{} uses of what is gone",
+            self.stale.get()
+        );
+        assert_eq!(self.kernel_stale.get(), 0, "uses of kernel addresses that lead elsewhere by now");
         let (served, asked) = books.served;
         assert!(served <= asked, "{served} requests carried out, and {asked} asked for");
     }

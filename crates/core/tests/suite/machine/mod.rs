@@ -146,6 +146,8 @@ pub struct Host {
     /// Uses of a cached translation that the tables no longer allow, and tables freed under a CPU that has them
     /// loaded or has walked them since it flushed.
     pub stale: Cell<u32>,
+    /// Whether the test itself has a CPU use a page while its flush is under way, which it may: counted as above.
+    pub uses_windows: Cell<bool>,
     /// Uses of a page that waits for its sweep, and of which the frame is nobody else's (INV-14).
     pub parked_uses: Cell<u32>,
     /// How long each pause was that a CPU has made, in nanoseconds.
@@ -153,6 +155,8 @@ pub struct Host {
     pub log: Log,
     /// All that happened from the start, added up.
     books: RefCell<laws::Books>,
+    /// By frame: whether it is free, or a page of a program or of a file, so that no word of the core's lies in it.
+    foreign: Vec<Cell<bool>>,
     /// What happens when a CPU waits for another, once each.
     pub on_pause: RefCell<VecDeque<Hook>>,
     /// The same, for a machine without a manager.
@@ -188,6 +192,8 @@ pub struct Host {
     pub asks: RefCell<Vec<Shrink>>,
     /// What was short each time that somebody was asked.
     pub shortages: RefCell<Vec<Shortage>>,
+    /// What happens when the frames of a large page have been taken, and nobody has filled them yet.
+    pub on_large_taken: RefCell<VecDeque<Hook>>,
     /// What happens when reclaim gives a page a second chance. Must not take a lock of the core.
     pub on_rotated: RefCell<VecDeque<Hook>>,
     /// What happens in the middle of what a CPU does, one after the other.
@@ -263,10 +269,12 @@ impl Host {
             clock: Cell::new(0),
             kernel_stale: Cell::new(0),
             stale: Cell::new(0),
+            uses_windows: Cell::new(false),
             parked_uses: Cell::new(0),
             pauses: RefCell::default(),
             log: RefCell::default(),
             books: RefCell::default(),
+            foreign: vec![Cell::new(false); setup.frames as usize],
             on_pause: RefCell::default(),
             on_idle_pause: RefCell::default(),
             on_load: RefCell::default(),
@@ -287,6 +295,7 @@ impl Host {
             on_shrink: RefCell::default(),
             asks: RefCell::default(),
             shortages: RefCell::default(),
+            on_large_taken: RefCell::default(),
             on_rotated: RefCell::default(),
             on_touch: RefCell::default(),
             watched: Cell::new((std::ptr::null(), 0)),

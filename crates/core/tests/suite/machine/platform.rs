@@ -7,10 +7,15 @@ use quietmm::platform::{
     Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, Shrink,
     Shrinker, UserTlb, WaitKey,
 };
-use quietmm::{Architecture, CpuId, CpuSet, Entry, Event, FrameNumber, NodeId, Platform, Rule, VirtAddr};
+use quietmm::{
+    Architecture, CpuId, CpuSet, Entry, Event, FrameNumber, Kind, NodeId, Platform, Rule, VirtAddr,
+};
 
 use super::translation::{Tlb, places};
 use super::{Happened, Host, StandsStill};
+
+/// 512 frames.
+const LARGE_ORDER: u8 = 9;
 
 // SAFETY: `direct` checks that it stays inside the one block of memory, there is one thread, so the current CPU
 // is true and stable, the flushes take the entries out of the map, and the copies are of one frame.
@@ -266,6 +271,7 @@ impl Hooks for Host {
         match *event {
             Event::Rotated => _ = self.next(&self.on_rotated),
             Event::Looked { .. } => self.looked(),
+            Event::Taken { order: LARGE_ORDER, kind: Kind::Anon, .. } => _ = self.next(&self.on_large_taken),
             // INV-9: a CPU could still walk these tables.
             Event::Freed { frame, order: 0 } => {
                 let may_walk =
