@@ -40,8 +40,13 @@ struct File {
 /// Why a file cannot be replayed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unreadable {
-    /// It is not such a file: what the parser says.
-    Syntax(String),
+    /// It is not such a file.
+    Syntax {
+        /// Where, from 1.
+        line: usize,
+        /// What the parser says.
+        what: String,
+    },
     /// It was written by another version.
     Format(u32),
     /// There is no such scenario, architecture, rule, hardware or act.
@@ -53,7 +58,7 @@ pub enum Unreadable {
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unreadable::Syntax(what) => f.write_str(what),
+            Unreadable::Syntax { what, .. } => f.write_str(what),
             Unreadable::Format(n) => write!(f, "format {n}, and this program reads format {FORMAT}"),
             Unreadable::Unknown(kind, name) => write!(f, "no {kind} is called {name:?}"),
             Unreadable::Departures(what) => f.write_str(what),
@@ -83,7 +88,10 @@ impl Replay {
     /// # Errors
     /// See [`Unreadable`].
     pub fn parse(text: &str) -> Result<Replay, Unreadable> {
-        let file: File = toml::from_str(text).map_err(|error| Unreadable::Syntax(error.to_string()))?;
+        let file: File = toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or("");
+            Unreadable::Syntax { line: before.matches('\n').count() + 1, what: error.message().to_owned() }
+        })?;
         if file.format != FORMAT {
             return Err(Unreadable::Format(file.format));
         }

@@ -78,11 +78,21 @@ impl Default for Own {
 
 /// What is wrong with a specification: one line.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OwnError(String);
+pub struct OwnError {
+    what: String,
+    /// On which line, from 1, where it is one line that is wrong.
+    pub line: Option<usize>,
+}
+
+impl OwnError {
+    fn new(what: impl Into<String>) -> OwnError {
+        OwnError { what: what.into(), line: None }
+    }
+}
 
 impl fmt::Display for OwnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.what)
     }
 }
 
@@ -95,36 +105,54 @@ impl Own {
     /// An unknown word or a value that cannot be, with what would be right.
     pub fn parse(text: &str) -> Result<Own, OwnError> {
         let mut own = Own::default();
-        let plain = text.lines().map(|line| line.split('#').next().unwrap_or(""));
-        for pair in plain.flat_map(|line| line.split(',')).map(str::trim).filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair
-                .split_once('=')
-                .ok_or_else(|| OwnError(format!("`{}` has no value; KEY=VALUE", shown(pair))))?;
-            own.set(key.trim(), value.trim().trim_matches('"'))?;
+        let mut said: Vec<&str> = Vec::new();
+        for (nth, line) in text.lines().enumerate() {
+            let plain = line.split('#').next().unwrap_or("");
+            for pair in plain.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+                own.pair(pair, &mut said).map_err(|error| OwnError { line: Some(nth + 1), ..error })?;
+            }
         }
         if own.processes > own.threads {
             let (processes, threads) = (own.processes, own.threads);
-            return Err(OwnError(format!(
+            return Err(OwnError::new(format!(
                 "{processes} processes of {threads} threads; a process has one at least"
             )));
         }
         let others = own.threads / own.processes - 1;
         if own.sharing > others {
             let sharing = own.sharing;
-            return Err(OwnError(format!(
+            return Err(OwnError::new(format!(
                 "sharing={sharing}: a process has {others} other threads; 0 to {others}"
             )));
         }
         if u64::from(own.threads) * own.rounds * (own.pages * u64::from(1 + own.sharing) + 4) > 20_000_000 {
-            return Err(OwnError("more than 20 million events; fewer threads, rounds or pages".into()));
+            return Err(OwnError::new("more than 20 million events; fewer threads, rounds or pages"));
         }
         Ok(own)
+    }
+
+    /// Takes a word and its value in, each word once.
+    fn pair<'a>(&mut self, pair: &'a str, said: &mut Vec<&'a str>) -> Result<(), OwnError> {
+        let none = || OwnError::new(format!("`{}` has no value; KEY=VALUE", shown(pair)));
+        let (key, value) = pair.split_once('=').ok_or_else(none)?;
+        let key = key.trim();
+        // Both say for how long a thread runs in between.
+        let same = |other: &&str| {
+            *other == key || [*other, key] == ["rate", "think"] || [*other, key] == ["think", "rate"]
+        };
+        if let Some(other) = said.iter().find(|other| same(other)) {
+            let what = if *other == key { "there twice".to_owned() } else { format!("there beside {other}") };
+            return Err(OwnError::new(format!("{key} is {what}; one of them")));
+        }
+        self.set(key, value.trim().trim_matches('"'))?;
+        said.push(key);
+        Ok(())
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), OwnError> {
         let number = |least: u64, most: u64| {
             let number = value.replace('_', "").parse().ok().filter(|number| (least..=most).contains(number));
-            number.ok_or_else(|| OwnError(format!("{key}={}: {least} to {most}", shown(value))))
+            number.ok_or_else(|| OwnError::new(format!("{key}={}: {least} to {most}", shown(value))))
         };
         match key {
             "threads" => self.threads = number(1, 4096)? as u32,
@@ -137,11 +165,11 @@ impl Own {
             "operation" => {
                 let found = Operation::ALL.iter().find(|(name, _)| *name == value);
                 let names = Operation::ALL.map(|(name, _)| name).join(", ");
-                let wrong = || OwnError(format!("operation={}: one of {names}", shown(value)));
+                let wrong = || OwnError::new(format!("operation={}: one of {names}", shown(value)));
                 self.operation = found.ok_or_else(wrong)?.1;
             }
             _ => {
-                return Err(OwnError(format!(
+                return Err(OwnError::new(format!(
                     "unknown word `{}`; threads, processes, operation, pages, rounds, rate, think, sharing",
                     shown(key)
                 )));
@@ -299,7 +327,7 @@ fn time(text: &str) -> Result<u64, OwnError> {
         text[..end].replace('_', "").parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
     number
         .filter(|&ns| factor > 0 && ns <= 10_000_000_000)
-        .ok_or_else(|| OwnError(format!("think={}: a time up to 10 s, such as 100us", shown(text))))
+        .ok_or_else(|| OwnError::new(format!("think={}: a time up to 10 s, such as 100us", shown(text))))
 }
 
 fn shown(text: &str) -> String {

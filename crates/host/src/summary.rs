@@ -15,7 +15,9 @@ pub struct Calls {
     pub pages: u64,
     /// Nanoseconds in all.
     pub took: u64,
-    /// Half of them took no longer.
+    /// Those of which it is known how long they took: not what was mapped when the recording began, nor what a capture has no times of.
+    pub timed: u64,
+    /// Half of these took no longer.
     pub median: u64,
 }
 
@@ -135,7 +137,10 @@ impl Summary {
             calls.count += 1;
             calls.pages = calls.pages.saturating_add(pages);
             calls.took = calls.took.saturating_add(call.took);
-            times.entry(name).or_default().push(call.took);
+            if call.took > 0 {
+                calls.timed += 1;
+                times.entry(name).or_default().push(call.took);
+            }
         }
         for (name, calls) in &mut summary.calls {
             let Some(times) = times.get_mut(name).filter(|times| !times.is_empty()) else { continue };
@@ -152,7 +157,7 @@ impl fmt::Display for Summary {
         let seconds = |ns: u64| ns as f64 / 1e9;
         writeln!(f, "program      {}{part}", plain(&self.program))?;
         writeln!(f, "command      {}", plain(&self.command))?;
-        writeln!(f, "recorded by  {}, on {} CPUs", plain(&self.method), self.cpus)?;
+        writeln!(f, "recorded by  {}, on {}", plain(&self.method), several(self.cpus.into(), "CPU"))?;
         writeln!(
             f,
             "time         {:.3} s, {:.3} s on CPUs outside of what follows",
@@ -161,8 +166,10 @@ impl fmt::Display for Summary {
         )?;
         writeln!(
             f,
-            "threads      {}, at most {} at once; {} spaces",
-            self.threads, self.most_alive, self.spaces
+            "threads      {}, at most {} at once; {}",
+            self.threads,
+            self.most_alive,
+            several(self.spaces.into(), "space")
         )?;
         writeln!(
             f,
@@ -174,19 +181,24 @@ impl fmt::Display for Summary {
             None => writeln!(f, "page faults  not recorded")?,
         }
         for (name, calls) in &self.calls {
-            let mean = calls.took as f64 / calls.count.max(1) as f64 / 1e3;
+            let mean = calls.took as f64 / calls.timed.max(1) as f64 / 1e3;
             let median = calls.median as f64 / 1e3;
-            writeln!(
-                f,
-                "{name:<12} {} calls, {} pages, {mean:.1} us each, half of them at most {median:.1} us",
-                calls.count, calls.pages
-            )?;
+            let (count, pages) = (several(calls.count, "call"), several(calls.pages, "page"));
+            let took = match calls.timed {
+                0 => String::new(),
+                _ => format!(", {mean:.1} us each, half of them at most {median:.1} us"),
+            };
+            writeln!(f, "{name:<12} {count}, {pages}{took}")?;
         }
         match self.received {
             Some(received) => writeln!(
                 f,
-                "shootdowns   {received} flush requests received for the program: by threads of it {}, idle CPUs {}, CPUs that had left it {}, others {}",
-                self.victims[0], self.victims[1], self.victims[2], self.victims[3]
+                "shootdowns   {} received for the program: by threads of it {}, idle CPUs {}, CPUs that had left it {}, others {}",
+                several(received, "flush request"),
+                self.victims[0],
+                self.victims[1],
+                self.victims[2],
+                self.victims[3]
             )?,
             None => writeln!(f, "shootdowns   not recorded")?,
         }
@@ -197,6 +209,11 @@ impl fmt::Display for Summary {
             None => Ok(()),
         }
     }
+}
+
+/// So many of what is called so, of which one has no `s` at its end.
+pub fn several(count: u64, name: &str) -> String {
+    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A text from a file, without what a terminal would act on.

@@ -22,9 +22,8 @@ impl Writer {
     /// # Errors
     /// The file cannot be made, or a text is too long.
     pub fn begin(path: &Path, about: &About<'_>) -> io::Result<Writer> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let beside = path.with_file_name(name);
+        let path = &place(path)?;
+        let beside = beside(path);
         let mut bytes = Vec::new();
         let header = RecordingHeader { about: *about, sums: Sums::default() };
         header.encode(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
@@ -76,6 +75,32 @@ impl Writer {
         std::fs::rename(&self.beside, &self.path)?;
         Ok(sums)
     }
+}
+
+/// Whether a recording could be written there: one is begun beside it, and removed.
+///
+/// # Errors
+/// Why not.
+pub fn can(path: &Path) -> io::Result<()> {
+    let beside = beside(&place(path)?);
+    File::create(&beside).and_then(|_| std::fs::remove_file(&beside))
+}
+
+/// Where a link leads to, if it is one: the file is replaced, not the link. A device or a pipe would be lost if it were.
+fn place(path: &Path) -> io::Result<PathBuf> {
+    let wrong = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => wrong("what is there is no file that can be replaced; another name"),
+        Ok(_) => std::fs::canonicalize(path),
+        Err(_) if path.file_name().is_none() => wrong("not the name of a file"),
+        Err(_) => Ok(path.to_owned()),
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    path.with_file_name(name)
 }
 
 impl Drop for Writer {

@@ -2,6 +2,7 @@
 //! constants, for whoever has a rate, from `/proc/interrupts` or perf, and no recording.
 
 use clap::Args;
+use quietmm_host::summary::several;
 use quietmm_sim::machine::Machine;
 
 use crate::backend::sim;
@@ -13,7 +14,7 @@ use crate::show::table::grid;
 #[derive(Debug, Args)]
 pub struct CostArgs {
     /// Flush requests that all CPUs received in a second: the line TLB of /proc/interrupts, twice, a second apart
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     received: f64,
     /// CPUs that each shootdown interrupts, on average
     #[arg(long, value_name = "N", default_value_t = 1.0)]
@@ -101,8 +102,12 @@ pub fn cost(args: &CostArgs, output: &mut Output) -> Result<Ending, Failure> {
     }
     rows.push(vec!["all".into(), String::new(), format!("{all:.0}"), format!("{:.3} %", percent(all))]);
     let mut text = format!(
-        "{:.0} flush requests received a second on {} ({} CPUs), {} a shootdown, {} pages each:\n\n",
-        args.received, machine.name, machine.cpus, args.targets, args.pages
+        "{:.0} flush requests received a second on {} ({}), {} a shootdown, {} each:\n\n",
+        args.received,
+        machine.name,
+        several(machine.cpus.into(), "CPU"),
+        args.targets,
+        several(args.pages.into(), "page")
     );
     text.push_str(&grid("llrr", &rows));
     text.push_str(&format!(
@@ -110,6 +115,9 @@ pub fn cost(args: &CostArgs, output: &mut Output) -> Result<Ending, Failure> {
         percent(all),
         args.received * all / 1e9
     ));
+    if percent(all) > 100.0 {
+        text.push_str("That is more than there is: so many cannot have been received in a second.\n");
+    }
     output.text(&text)?;
     Ok(Ending::Good)
 }

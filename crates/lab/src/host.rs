@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use quietmm_host::summary::{Calls, Summary};
 use quietmm_workloads::trace::{AnyTrace, MAGIC};
 use serde_json::{Map, Value, json};
 
-use crate::backend::sim;
+use crate::backend::{recorded as traces, sim};
 use crate::cost::{self, CostArgs};
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
@@ -31,10 +31,10 @@ pub struct RecordArgs {
     )]
     command: Vec<OsString>,
     /// A process that runs, instead of a command
-    #[arg(short, long, value_name = "PID")]
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), allow_negative_numbers = true)]
     pid: Option<i32>,
     /// For so many seconds at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=86_400), allow_negative_numbers = true)]
     seconds: Option<u64>,
     /// How: perf, ptrace or strace (default: the best that this host allows)
     #[arg(long, value_name = "METHOD", value_parser = ["perf", "ptrace", "strace"])]
@@ -78,6 +78,10 @@ fn measured(args: &MeasureArgs, output: &mut Output) -> Result<Ending, Failure> 
     use quietmm_host::measure::{Base, OfBase, measure};
 
     let base = sim::load(&args.base)?;
+    // Before some seconds go into what then has no name.
+    let named = format!("name = {}\nbase = \"{}\"\n", json!(args.name), "uma-8");
+    quietmm_sim::machine::Machine::parse(&named, "--name")
+        .map_err(|error| Failure::Input(format!("--name: {error}")))?;
     let (cost, ns) = (&base.cost, |ps: u64| ps as f64 / 1e3);
     let measured = measure(&Base {
         name: base.name.clone(),
@@ -135,6 +139,7 @@ pub fn record(args: &RecordArgs, output: &mut Output) -> Result<Ending, Failure>
     interrupt::listen();
     let recorded = record(&Options { what, method, at_most, out: out.clone() }, &interrupt::requested);
     let recorded = recorded.map_err(|error| match error {
+        RecordError::Output(error) => Failure::Input(format!("{}: {error}", out.display())),
         RecordError::Io(error) => Failure::Run(format!("{}: {error}", out.display())),
         error => Failure::Input(error.to_string()),
     })?;
@@ -143,10 +148,11 @@ pub fn record(args: &RecordArgs, output: &mut Output) -> Result<Ending, Failure>
         None => String::new(),
     };
     for missing in &recorded.missing {
-        text.push_str(&format!("not recorded {missing}\n"));
+        text.push_str(&format!("{missing}\n"));
     }
     if recorded.lost > 0 {
-        text.push_str(&format!("{} events were lost: the host was too busy to take them\n", recorded.lost));
+        let were = if recorded.lost == 1 { "event was" } else { "events were" };
+        text.push_str(&format!("{} {were} lost: the host was too busy to take them\n", recorded.lost));
     }
     match recorded.ended {
         Some(Ended::Code(0)) => {}
@@ -166,26 +172,36 @@ pub fn record(_: &RecordArgs, _: &mut Output) -> Result<Ending, Failure> {
     Err(Failure::Input(wrong.into()))
 }
 
-/// Imports a capture of threads and calls. Nothing if the input is something else, such as lackey's.
-pub fn import(args: &ImportArgs) -> Result<Option<String>, Failure> {
-    let path = &args.input;
-    let failed = |error| Failure::Input(format!("{}: {error}", path.display()));
-    // Standard input cannot be looked at twice: only a file is.
-    if path == Path::new("-") || !path.is_file() {
-        return Ok(None);
+/// Imports a capture of threads and calls. Nothing if the input, which begins like this, is something else, such as lackey's.
+pub fn import(args: &ImportArgs, head: &[u8], input: &mut dyn BufRead) -> Result<Option<String>, Failure> {
+    let source = args.source();
+    if let Some(what) = import::unfit(head) {
+        return Err(Failure::Input(format!("{source}: {what}")));
     }
-    let mut input = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
-    let head = input.fill_buf().map_err(failed)?;
-    let Some(form) = Form::of(&head[..head.len().min(1 << 18)]) else { return Ok(None) };
-    let source = path.display().to_string();
+    let Some(form) = Form::of(head) else { return Ok(None) };
     let options = import::Options { source, program: args.program.clone(), command: args.command.clone() };
-    let imported = import::import(&mut input, form, &options, &args.output);
-    let imported = imported.map_err(|error| Failure::Input(error.to_string()))?;
+    let imported = import::import(input, form, &options, &args.output);
+    let imported = imported.map_err(|error| match &error {
+        import::ImportError::Write { error: why, .. } if is_full(why) => Failure::Run(error.to_string()),
+        _ => Failure::Input(error.to_string()),
+    })?;
     Ok(Some(format!("{}: {imported}\n", args.output.display())))
+}
+
+/// Whether something was in order, and the disk had no room for it.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }
 
 /// What is in a recording of threads. Nothing if the trace is one of accesses.
 pub fn show(args: &ShowArgs) -> Result<Option<String>, Failure> {
+    if let Some(own) = args.trace.to_str().map(traces::own).transpose()?.flatten() {
+        let shown = parsed(&own.recording(), &args.trace)?;
+        return Ok(Some(if args.json { json::pretty(&to_json(&shown)) } else { shown.to_string() }));
+    }
     let Some((bytes, true)) = read(&args.trace)? else { return Ok(None) };
     let shown = parsed(&bytes, &args.trace)?;
     Ok(Some(if args.json { json::pretty(&to_json(&shown)) } else { shown.to_string() }))
@@ -194,8 +210,11 @@ pub fn show(args: &ShowArgs) -> Result<Option<String>, Failure> {
 /// The same, for programs.
 fn to_json(shown: &Summary) -> Value {
     let calls = |(name, calls): (&&str, &Calls)| {
-        let Calls { count, pages, took, median } = calls;
-        ((*name).to_owned(), json!({ "count": count, "pages": pages, "ns": took, "median_ns": median }))
+        let Calls { count, pages, took, timed, median } = calls;
+        (
+            (*name).to_owned(),
+            json!({ "count": count, "pages": pages, "timed": timed, "ns": took, "median_ns": median }),
+        )
     };
     let [threads, idle, left, others] = shown.victims;
     json!({

@@ -11,14 +11,19 @@ use crate::trace::ImportError;
 pub fn obey(command: &TraceCommand, output: &mut Output) -> Result<Ending, Failure> {
     match command {
         TraceCommand::Import(args) => {
-            if let Some(text) = host::import(args)? {
+            let failed = |error: ImportError| match error {
+                ImportError::Unsound { .. } => Failure::Run(error.to_string()),
+                ImportError::Write { error: ref why, .. } if host::is_full(why) => {
+                    Failure::Run(error.to_string())
+                }
+                _ => Failure::Input(error.to_string()),
+            };
+            let (head, mut input) = args.open().map_err(failed)?;
+            if let Some(text) = host::import(args, &head, &mut input)? {
                 output.text(&text)?;
                 return Ok(Ending::Good);
             }
-            let summary = args.run().map_err(|error| match error {
-                ImportError::Unsound { .. } => Failure::Run(error.to_string()),
-                _ => Failure::Input(error.to_string()),
-            })?;
+            let summary = args.run(&mut input).map_err(failed)?;
             output.text(&format!("{}: {summary}\n", args.output.display()))?;
         }
         TraceCommand::Show(args) => {

@@ -21,13 +21,13 @@ fn error(text: &str) -> Unreadable {
 #[test]
 fn what_is_wrong_is_said() {
     assert!(Replay::parse(GOOD).is_ok());
-    assert!(matches!(error(""), Unreadable::Syntax(_)));
+    assert!(matches!(error(""), Unreadable::Syntax { .. }));
     assert!(matches!(error(&GOOD.replace("format = 1", "format = 2")), Unreadable::Format(2)));
     assert!(matches!(error(&GOOD.replace("flush-before-free", "nonsense")), Unreadable::Unknown("rule", _)));
     assert!(matches!(error(&GOOD.replace("\"quiet\"", "\"loud\"")), Unreadable::Unknown("hardware", _)));
     assert!(matches!(error(&GOOD.replace("run 1", "run 99")), Unreadable::Unknown("act", _)));
     assert!(matches!(error(&GOOD.replace("[7,", "[0,")), Unreadable::Departures(_)));
-    assert!(matches!(error(&format!("{GOOD}\nmore = 1")), Unreadable::Syntax(_)));
+    assert!(matches!(error(&format!("{GOOD}\nmore = 1")), Unreadable::Syntax { .. }));
 }
 
 #[test]

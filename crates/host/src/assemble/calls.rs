@@ -11,6 +11,10 @@ use crate::syscall::{MAP_ANONYMOUS, MAP_POPULATED, MAP_SHARED, Syscall, failed, 
 
 /// Files that are remembered by their paths: after so many all are forgotten, and taken for others when they come again.
 const MOST_FILES: usize = 1 << 18;
+/// Bytes of paths that are remembered, and bytes of call stacks.
+const MOST_TEXT: usize = 64 << 20;
+/// The first page that is not a program's, with page tables of five levels.
+const BEYOND: u64 = 1 << 44;
 /// Different call stacks that are kept; further ones are not known. Memory is bounded.
 const MOST_STACKS: usize = 1 << 16;
 
@@ -55,24 +59,24 @@ impl<S: Sink> Assembly<S> {
         let took = Call { took, stack: pending.stack };
         match call {
             Syscall::Mmap => self.mmap(seen, &pending, result as u64, took),
-            Syscall::Munmap => match pages(first, second) {
+            Syscall::Munmap => match self.range(first, second) {
                 Some(pages) => self.done(seen, &pending, What::Unmap { pages, call: took }),
                 None => Ok(()),
             },
-            Syscall::Mprotect | Syscall::PkeyMprotect => match pages(first, second) {
+            Syscall::Mprotect | Syscall::PkeyMprotect => match self.range(first, second) {
                 Some(pages) => {
                     let rights = Rights::from_bits(third);
                     self.done(seen, &pending, What::Protect { pages, rights, call: took })
                 }
                 None => Ok(()),
             },
-            Syscall::Madvise => match (pages(first, second), u32::try_from(third)) {
+            Syscall::Madvise => match (self.range(first, second), u32::try_from(third)) {
                 (Some(pages), Ok(advice)) => {
                     self.done(seen, &pending, What::Advise { pages, advice, call: took })
                 }
                 _ => Ok(()),
             },
-            Syscall::Mremap => match (pages(first, second), pages(result as u64, third)) {
+            Syscall::Mremap => match (self.range(first, second), self.range(result as u64, third)) {
                 (Some(from), Some(to)) => self.done(seen, &pending, What::Move { from, to, call: took }),
                 _ => Ok(()),
             },
@@ -90,7 +94,7 @@ impl<S: Sink> Assembly<S> {
             }
             Syscall::Shmat => {
                 let length = pending.file.as_ref().map_or(0, |(_, length)| *length);
-                let Some(pages) = pages(result as u64, length) else {
+                let Some(pages) = self.range(result as u64, length) else {
                     self.odd.opaque += 1;
                     return Ok(());
                 };
@@ -112,6 +116,13 @@ impl<S: Sink> Assembly<S> {
         }
     }
 
+    /// The whole pages of a range; none if it is empty, or if no space has it, which is counted.
+    fn range(&mut self, address: u64, length: u64) -> Option<Pages> {
+        let range = pages(address, length).filter(|pages| pages.end() <= BEYOND);
+        self.odd.nowhere += u64::from(range.is_none() && length > 0);
+        range
+    }
+
     /// Writes an event of a call that has ended.
     fn done(&mut self, seen: Seen<'_>, pending: &Pending, what: What<'_>) -> io::Result<()> {
         let at = self.elapsed();
@@ -123,7 +134,7 @@ impl<S: Sink> Assembly<S> {
 
     fn mmap(&mut self, seen: Seen<'_>, pending: &Pending, address: u64, call: Call) -> io::Result<()> {
         let [_, length, prot, flags, _, offset] = pending.args;
-        let Some(pages) = pages(address, length) else { return Ok(()) };
+        let Some(pages) = self.range(address, length) else { return Ok(()) };
         let named = pending.file.as_ref().map(|(path, _)| path.as_str());
         let backing = self.backing(seen, flags, offset, named)?;
         let rights = Rights::from_bits(prot);
@@ -155,9 +166,11 @@ impl<S: Sink> Assembly<S> {
             if let Some(&known) = self.files.get(path) {
                 return Ok(known);
             }
-            if self.files.len() >= MOST_FILES {
+            if self.files.len() >= MOST_FILES || self.texts[0] >= MOST_TEXT {
                 self.files.clear();
+                self.texts[0] = 0;
             }
+            self.texts[0] += path.len();
             self.files.insert(path.to_owned(), next);
         }
         self.next_file += 1;
@@ -174,9 +187,10 @@ impl<S: Sink> Assembly<S> {
         if let Some(&known) = self.stacks.get(stack) {
             return Ok(known);
         }
-        if self.stacks.len() >= MOST_STACKS {
+        if self.stacks.len() >= MOST_STACKS || self.texts[1] >= MOST_TEXT {
             return Ok(0);
         }
+        self.texts[1] += stack.len();
         let number = self.stacks.len() as u32 + 1;
         self.stacks.insert(stack.to_owned(), number);
         let (at, thread) = (self.elapsed(), self.task(seen.tid).thread);
@@ -185,6 +199,10 @@ impl<S: Sink> Assembly<S> {
     }
 
     fn brk(&mut self, seen: Seen<'_>, pending: &Pending, end: u64, call: Call) -> io::Result<()> {
+        if end.div_ceil(4096) > BEYOND {
+            self.odd.nowhere += 1;
+            return Ok(());
+        }
         let space = self.task(seen.tid).space;
         let old = self.spaces[space].brk.replace(end);
         let page = |address: u64| address.div_ceil(4096);

@@ -6,7 +6,7 @@
 mod calls;
 mod task;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use quietmm_workloads::trace::recording::{Call, Event, Victim, What};
@@ -26,6 +26,9 @@ const SET_BACK: u64 = 1_000_000_000;
 const SET_AHEAD: u64 = 86_400 * SET_BACK;
 /// So many must agree, one after another.
 const AGREE: u32 = 16;
+
+/// Threads that are there at once, at most: further ones are left out. Memory is bounded.
+const MOST_TASKS: usize = 1 << 17;
 
 /// Where the events go.
 pub trait Sink {
@@ -86,6 +89,10 @@ pub struct Oddities {
     pub again: u64,
     /// Calls whose effect is not in their arguments: `process_madvise`, `shmat` without its size.
     pub opaque: u64,
+    /// What threads did that were left out, because so many were there already.
+    pub crowded: u64,
+    /// Calls whose range no address space has: it is too long, or ends beyond all addresses of programs.
+    pub nowhere: u64,
     /// Flush requests received of which nobody is known to have sent them.
     pub unsent: u64,
 }
@@ -113,11 +120,15 @@ pub struct Assembly<S> {
     /// Of times that do not fit, in the order of time: the latest by the source's clock, and how many in a row.
     unfit: Option<(u64, u32)>,
     tasks: BTreeMap<i32, Task>,
+    /// The threads of each process among them.
+    families: BTreeMap<i32, BTreeSet<i32>>,
     /// Threads that have ended, for those who wait for them.
     ended: BTreeMap<i32, u32>,
     threads: u32,
     spaces: Vec<task::Space>,
     files: BTreeMap<String, u32>,
+    /// Bytes of their paths, and of the call stacks.
+    texts: [usize; 2],
     next_file: u32,
     stacks: BTreeMap<String, u32>,
     /// Who has sent each CPU a request that has not arrived yet.
@@ -158,10 +169,12 @@ impl<S: Sink> Assembly<S> {
             set_back: 0,
             unfit: None,
             tasks: BTreeMap::new(),
+            families: BTreeMap::new(),
             ended: BTreeMap::new(),
             threads: 0,
             spaces: Vec::new(),
             files: BTreeMap::new(),
+            texts: [0; 2],
             next_file: 0,
             stacks: BTreeMap::new(),
             in_flight: BTreeMap::new(),
@@ -335,14 +348,20 @@ impl<S: Sink> Assembly<S> {
         if self.strangers == Strangers::Leave {
             return Ok(false);
         }
-        self.odd.strangers += u64::from(self.threads > 0);
+        let known = self.threads > 0;
         self.add(seen, process, None)?;
-        Ok(true)
+        let admitted = self.knows(seen.tid);
+        self.odd.strangers += u64::from(known && admitted);
+        Ok(admitted)
     }
 
     /// Adds a thread to a process, in a space of its own unless one of that process is there, or made by another thread.
     fn add(&mut self, seen: Seen<'_>, process: i32, made: Option<(i32, bool, Call)>) -> io::Result<()> {
-        if let Some(old) = self.tasks.remove(&seen.tid) {
+        if self.tasks.len() >= MOST_TASKS && !self.knows(seen.tid) {
+            self.odd.crowded += 1;
+            return Ok(());
+        }
+        if let Some(old) = self.remove(seen.tid) {
             // Its end was not seen.
             self.odd.again += 1;
             let at = self.elapsed();
@@ -350,7 +369,8 @@ impl<S: Sink> Assembly<S> {
             self.sink.take(&event)?;
         }
         let thread = self.threads;
-        let sibling = self.tasks.values().find(|task| task.process == process);
+        let sibling = self.families.get(&process).and_then(BTreeSet::first);
+        let sibling = sibling.and_then(|tid| self.tasks.get(tid));
         let (by, shares, call, space) = match (made, sibling) {
             (Some((maker, shares, call)), _) => {
                 let maker = &self.tasks[&maker];
@@ -366,6 +386,7 @@ impl<S: Sink> Assembly<S> {
         });
         self.threads += 1;
         self.tasks.insert(seen.tid, Task::new(thread, process, space, seen.at, self.switches));
+        self.families.entry(process).or_default().insert(seen.tid);
         let at = self.elapsed();
         self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what: What::Start { by, shares, call } })
     }
@@ -400,10 +421,24 @@ impl<S: Sink> Assembly<S> {
 
     fn gone(&mut self, seen: Seen<'_>) -> io::Result<()> {
         self.emit(seen, What::End)?;
-        if let Some(task) = self.tasks.remove(&seen.tid) {
+        if let Some(task) = self.remove(seen.tid) {
+            if self.ended.len() >= 8 * MOST_TASKS {
+                self.ended.clear();
+            }
             self.ended.insert(seen.tid, task.thread);
         }
         Ok(())
+    }
+
+    fn remove(&mut self, tid: i32) -> Option<Task> {
+        let task = self.tasks.remove(&tid)?;
+        if let Some(family) = self.families.get_mut(&task.process) {
+            family.remove(&tid);
+            if family.is_empty() {
+                self.families.remove(&task.process);
+            }
+        }
+        Some(task)
     }
 
     /// The thread leaves its CPU.

@@ -12,10 +12,12 @@ use std::fmt;
 use std::io::{self, BufRead};
 use std::path::Path;
 
+use quietmm_workloads::trace::MAGIC;
 use quietmm_workloads::trace::recording::{About, Shootdowns, Sums};
 
 use crate::assemble::{Assembled, Assembly, Oddities, Strangers};
 use crate::lines::{ENDLESS, Lines};
+use crate::summary::several;
 use crate::write::Writer;
 
 /// Most CPUs that a capture may show.
@@ -48,6 +50,38 @@ impl Form {
             _ => Some(Form::Events),
         }
     }
+}
+
+/// What an input is that nothing can be imported from, and what would be right; nothing if it may be text.
+#[must_use]
+pub fn unfit(head: &[u8]) -> Option<&'static str> {
+    const KINDS: [(&[u8], &str); 7] = [
+        (b"\x1f\x8b", "compressed by gzip; `gzip -dc FILE | quietmm trace import - -o OUT.qtrace` takes it"),
+        (
+            b"\x28\xb5\x2f\xfd",
+            "compressed by zstd; `zstd -dc FILE | quietmm trace import - -o OUT.qtrace` takes it",
+        ),
+        (b"\xfd7zXZ\0", "compressed by xz; `xz -dc FILE | quietmm trace import - -o OUT.qtrace` takes it"),
+        (b"BZh", "compressed by bzip2; `bzip2 -dc FILE | quietmm trace import - -o OUT.qtrace` takes it"),
+        (b"PERFILE2", "a file of `perf record`; the text that `perf script -i FILE` prints is needed"),
+        (
+            b"\x17\x08\x44tracing",
+            "a file of trace-cmd; the text that `trace-cmd report FILE` prints is needed",
+        ),
+        (&MAGIC, "a trace already; `quietmm trace show` and --trace take it as it is"),
+    ];
+    if let Some((_, what)) = KINDS.iter().find(|(begins, _)| head.starts_with(begins)) {
+        return Some(what);
+    }
+    let text = |line: &[u8]| String::from_utf8_lossy(&line[..line.len().min(4096)]).into_owned();
+    let (mut lines, mut calls) = (0, 0);
+    for line in head.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).take(1000) {
+        lines += 1;
+        calls += usize::from(strace::has_other_times(&text(line)));
+    }
+    // A program that lackey watches may print one.
+    (2 * calls > lines)
+        .then_some("strace's lines, but without the time of day in seconds; `strace -f -ttt -T -y` is needed")
 }
 
 /// What to import.
@@ -96,13 +130,13 @@ impl fmt::Display for Imported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} events of {} threads in {:.3} s, from {} lines; {} lost; {} shootdowns received",
-            self.sums.events,
-            self.sums.threads,
+            "{} of {} in {:.3} s, from {}; {} lost; {} received",
+            several(self.sums.events, "event"),
+            several(self.sums.threads.into(), "thread"),
             self.duration as f64 / 1e9,
-            self.lines,
+            several(self.lines, "line"),
             self.lost,
-            self.shootdowns
+            several(self.shootdowns, "shootdown")
         )?;
         for Note { line, count, what } in &self.notes {
             let times = if *count == 1 { String::new() } else { format!(" ({count} times, first here)") };
@@ -216,6 +250,8 @@ impl Notes {
                 "a thread that nobody is seen to make; taken for one of the program's",
             ),
             (old.opaque, odd.opaque, "a call whose effect is not in its arguments; left out"),
+            (old.crowded, odd.crowded, "more threads at once than are kept in memory; left out"),
+            (old.nowhere, odd.nowhere, "a call whose range is in no address space; left out"),
             (
                 old.unsent,
                 odd.unsent,
@@ -284,7 +320,11 @@ pub fn import(
         Form::Strace => Strangers::Belong,
     };
     let writer = Writer::begin(out, &about).map_err(write_error)?;
-    let read = assemble(input, form, &source, Assembly::new(writer, MOST_CPUS, strangers, false))?;
+    let read = assemble(input, form, &source, Assembly::new(writer, MOST_CPUS, strangers, false));
+    let read = read.map_err(|error| match error {
+        ImportError::Write { error, .. } => write_error(error),
+        error => error,
+    })?;
     let Read { assembled, lines, mut notes, program: seems, cpus, kinds: (faults, times, shootdowns) } = read;
     if options.program.is_none() && !seems.is_empty() {
         let what =

@@ -13,8 +13,14 @@ use crate::seen::{Saw, Seen};
 use crate::syscall::{CLONE_THREAD, CLONE_VM, Syscall};
 use crate::write::Writer;
 
-/// Lines of threads that nobody has made yet, all together.
+/// Lines of threads that nobody has made yet, all together, and their bytes.
 const MOST_WAITING: usize = 100_000;
+const MOST_WAITING_BYTES: usize = 16 << 20;
+/// Bytes of first halves, all together.
+const MOST_HALVES: usize = 16 << 20;
+
+/// What strace prints with -ttt is a time since 1970, in nanoseconds, and later than this; with -r it is one since the line before.
+const EARLIEST: u64 = 1_000_000_000 * 1_000_000;
 
 /// What has been met so far.
 #[derive(Default)]
@@ -25,6 +31,8 @@ pub struct Strace {
     /// Lines of threads that nobody has made yet.
     waiting: BTreeMap<i32, Vec<(u64, String)>>,
     waiters: usize,
+    waiting_bytes: usize,
+    halves_bytes: usize,
     processes: BTreeMap<i32, i32>,
     /// Nobody is waited for any more.
     closed: bool,
@@ -40,12 +48,29 @@ struct Line<'a> {
 
 /// Whether a line has what it needs of a line of strace.
 pub fn looks_like(text: &str) -> bool {
-    read(text).is_some_and(|line| {
+    read(text).filter(|line| line.at >= EARLIEST).is_some_and(|line| {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         line.rest.starts_with("+++ ")
             || line.rest.starts_with("<... ")
             || line.rest.split_once('(').is_some_and(|(name, _)| !name.is_empty() && name.chars().all(plain))
     })
+}
+
+/// Whether it is a whole call of strace with another time in front than `-ttt` prints, or with none: `-t`, `-tt`, `-r`.
+pub fn has_other_times(text: &str) -> bool {
+    let whole = text.rsplit_once(" = ").is_some_and(|(call, _)| call.trim_end().ends_with(')'));
+    if !whole || read(text).is_some_and(|line| line.at >= EARLIEST) {
+        return false;
+    }
+    let call = |word: &str| {
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        word.split_once('(').is_some_and(|(name, _)| {
+            name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain)
+        })
+    };
+    let front =
+        |word: &str| word.starts_with('[') || word.chars().all(|c| c.is_ascii_digit() || ":.]+".contains(c));
+    text.split_whitespace().take(5).find(|word| !front(word)).is_some_and(call)
 }
 
 /// `1234  1700000000.123456 call(...)`, `[pid 1234] 1700000000.123456 call(...)`, or without a number if there is one thread.
@@ -86,7 +111,8 @@ impl Reader for Strace {
             } else if !self.closed {
                 self.waiting.entry(line.tid).or_default().push((number, text.to_owned()));
                 self.waiters += 1;
-                if self.waiters > MOST_WAITING {
+                self.waiting_bytes += text.len();
+                if self.waiters > MOST_WAITING || self.waiting_bytes > MOST_WAITING_BYTES {
                     notes.add(number, "threads that nobody is seen to make; taken for the program's");
                     self.let_all_in(assembly, notes)?;
                 }
@@ -123,7 +149,7 @@ impl Strace {
                 }
             }
         }
-        self.waiters = 0;
+        (self.waiters, self.waiting_bytes) = (0, 0);
         Ok(())
     }
 
@@ -152,6 +178,14 @@ impl Strace {
             {
                 enter(line.tid, line.at, call, inside, assembly)?;
             }
+            if let Some((_, old)) = self.halves.remove(&line.tid) {
+                self.halves_bytes -= old.len();
+            }
+            if self.halves_bytes + first.len() > MOST_HALVES {
+                notes.add(number, "too many calls are under way to remember their beginnings; left out");
+                return Ok(true);
+            }
+            self.halves_bytes += first.len();
             self.halves.insert(line.tid, (line.at, first.to_owned()));
             return Ok(true);
         }
@@ -164,6 +198,7 @@ impl Strace {
                 notes.add(number, "the second half of a call whose first is not there; left out");
                 return Ok(false);
             };
+            self.halves_bytes -= first.len();
             return self.call(
                 number,
                 line,
@@ -229,6 +264,7 @@ impl Strace {
     fn catch_up(&mut self, child: i32, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
         for (number, text) in self.waiting.remove(&child).unwrap_or_default() {
             self.waiters -= 1;
+            self.waiting_bytes -= text.len();
             if let Some(line) = read(&text) {
                 self.act(number, &line, assembly, notes)?;
             }

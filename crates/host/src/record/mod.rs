@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use quietmm_workloads::trace::recording::{About, Shootdowns, Sums};
 
 use crate::assemble::{Assembled, Assembly, Oddities, Strangers};
-use crate::write::Writer;
+use crate::write::{self, Writer};
 pub use child::Ended;
 
 /// How a program is recorded.
@@ -133,6 +133,8 @@ pub enum RecordError {
     NotAllowed(Vec<(Method, Missing)>),
     /// The program cannot be started, or the process is not there.
     Program(String),
+    /// The recording cannot be written where it was to be.
+    Output(io::Error),
     /// Something else failed.
     Io(io::Error),
 }
@@ -151,7 +153,7 @@ impl fmt::Display for RecordError {
                 all.iter().try_for_each(|(method, missing)| write!(f, "; {}: {missing}", method.name()))
             }
             RecordError::Program(why) => f.write_str(why),
-            RecordError::Io(error) => write!(f, "{error}"),
+            RecordError::Output(error) | RecordError::Io(error) => write!(f, "{error}"),
         }
     }
 }
@@ -225,6 +227,8 @@ impl Session<'_> {
 /// See [`RecordError`]. There is no file then.
 pub fn record(options: &Options, stop: &Stop) -> Result<Recorded, RecordError> {
     let (program, command) = described(&options.what)?;
+    // Nothing runs whose recording would be lost.
+    write::can(&options.out).map_err(RecordError::Output)?;
     let cpus = proc::possible_cpus();
     let session = Session { options, stop, program, command, cpus, began: Instant::now() };
     let methods = options.method.map_or(Method::ALL.to_vec(), |method| vec![method]);

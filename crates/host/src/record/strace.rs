@@ -22,7 +22,7 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
 
 fn run(session: &Session<'_>, text: &std::path::Path) -> Result<Told, RecordError> {
     let mut command = Command::new("strace");
-    command.args(["-f", "-ttt", "-T", "-y", "-qq", "-e", "trace=memory,process", "-o"]).arg(text);
+    command.args(["-f", "-ttt", "-T", "-y", "-q", "-e", "trace=memory,process", "-o"]).arg(text);
     match &session.options.what {
         What::Command(words) => command.arg("--").args(words),
         What::Process(process) => command.arg("-p").arg(process.to_string()).stdout(Stdio::null()),

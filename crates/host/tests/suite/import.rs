@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read};
 use std::path::PathBuf;
 
 use proptest::prelude::*;
-use quietmm_host::import::{Form, ImportError, Imported, Options, import};
+use quietmm_host::import::{Form, ImportError, Imported, Options, import, unfit};
 use quietmm_host::summary::Summary;
 use quietmm_workloads::trace::AnyTrace;
 use quietmm_workloads::trace::recording::{Event, What};
@@ -374,4 +374,105 @@ fn lines_out_of_order_do_not_make_it_longer() {
     let (imported, _) = imported("shuffled", &mut shuffled.as_bytes(), Form::Strace).unwrap();
     assert!(imported.duration <= 10_000_000_000, "{}", imported.duration);
     assert!(notes(&imported).iter().any(|(.., note)| note.starts_with("the clock jumps back")), "{imported}");
+}
+
+#[test]
+fn what_is_no_text_to_import_is_told_with_what_makes_one() {
+    for (head, right) in [
+        (&b"\x1f\x8b\x08\0"[..], "gzip -dc FILE"),
+        (b"PERFILE2\0\0", "perf script -i FILE"),
+        (b"\x89QTRACE\n\x02\0", "quietmm trace show"),
+        (b"100 12:00:00 munmap(0x1000, 4096) = 0\n", "strace -f -ttt"),
+        (b"[pid   100] 12:00:00.5 munmap(0x1000, 4096) = 0 <0.1>\n", "strace -f -ttt"),
+        (b"100      0.000012 munmap(0x1000, 4096) = 0 <0.1>\n", "strace -f -ttt"),
+        (b"munmap(0x1000, 4096)          = 0\n", "strace -f -ttt"),
+    ] {
+        assert_eq!(Form::of(head), None, "{right}");
+        assert!(unfit(head).is_some_and(|what| what.contains(right)), "{right}: {:?}", unfit(head));
+    }
+    for head in [
+        PERF,
+        FTRACE,
+        STRACE,
+        "==12== Lackey\nI  0023C790,2\n L 04222C50,8\n",
+        "==12== Lackey\nf(x) = 2 (see below)\n",
+        "",
+    ] {
+        assert_eq!(unfit(head.as_bytes()), None, "{head}");
+    }
+}
+
+#[test]
+fn ranges_that_no_space_has_are_left_out_and_told() {
+    let long = ["18446744073709551615", "9223372036854775808"];
+    let mut text = STRACE.to_owned();
+    for (nth, length) in long.iter().enumerate() {
+        text.push_str(&format!(
+            "100 1700000000.00700{nth} madvise(0x7f0000010000, {length}, MADV_DONTNEED) = 0 <0.000001>\n"
+        ));
+    }
+    // The kernel takes this one, and it changes nothing.
+    text.push_str("100 1700000000.007008 madvise(0x7f0000010000, 0, MADV_DONTNEED) = 0 <0.000001>\n");
+    text.push_str("100 1700000000.007009 brk(0xffffffffffffffff) = 0xffffffffffff0000 <0.000001>\n");
+    let text = text.replace("100 1700000000.006000 +++ exited with 0 +++\n", "");
+    let (imported, bytes) = imported("nowhere", &mut text.as_bytes(), Form::Strace).unwrap();
+    assert_eq!(parsed(&bytes).0.calls["madvise"].count, 1);
+    let told = notes(&imported).into_iter().find(|(.., note)| note.contains("in no address space"));
+    assert_eq!(told.map(|(line, count, _)| (line, count)), Some((15, 3)), "{imported}");
+}
+
+#[test]
+fn a_pipe_is_not_replaced_by_a_recording_and_of_a_link_the_file_is() {
+    let place = Place::new("special");
+    let link = place.0.with_extension("link");
+    let pipe = std::process::Command::new("mkfifo").arg(&place.0).status().unwrap();
+    assert!(pipe.success());
+    std::os::unix::fs::symlink(&place.0, &link).unwrap();
+    let _gone = Place(link.clone());
+    for path in [&place.0, &link] {
+        let refused = import(&mut STRACE.as_bytes(), Form::Strace, &Options::default(), path).unwrap_err();
+        assert!(refused.to_string().contains("no file that can be replaced"), "{refused}");
+        assert!(!std::fs::metadata(path).unwrap().is_file());
+    }
+    std::fs::remove_file(&place.0).unwrap();
+    std::fs::write(&place.0, "old").unwrap();
+    import(&mut STRACE.as_bytes(), Form::Strace, &Options::default(), &link).unwrap();
+    assert!(link.is_symlink() && std::fs::read(&place.0).unwrap().starts_with(b"\x89QTRACE"));
+}
+
+#[test]
+fn threads_that_nobody_made_are_taken_in_however_many_they_are() {
+    // Each in a process of its own: to look through all for each would take minutes.
+    let threads = 150_000;
+    let line =
+        |nth: u32| format!("{} 1700000000.{nth:06} munmap(0x7f0000000000, 4096) = 0 <0.000001>\n", 100 + nth);
+    let text: String = (0..threads).map(line).collect();
+    let (imported, _) = imported("strangers", &mut text.as_bytes(), Form::Strace).unwrap();
+    assert_eq!(imported.sums.threads, 1 << 17);
+    assert!(notes(&imported).iter().any(|(.., note)| note.starts_with("more threads at once")), "{imported}");
+}
+
+#[test]
+fn long_lines_that_wait_for_their_thread_and_halves_of_calls_do_not_fill_the_memory() {
+    let long = "x".repeat(60_000);
+    let waits =
+        |nth: u32| format!("101 1700000000.{nth:06} munmap(0x7f0000000000, 4096) = 0 {long} <0.000001>\n");
+    let text = maps(1_700_000_000.0, 1) + &(0..400).map(waits).collect::<String>();
+    let (imported_waits, _) = imported("waits", &mut text.as_bytes(), Form::Strace).unwrap();
+    let told = notes(&imported_waits).into_iter().find(|(.., note)| note.starts_with("threads that nobody"));
+    assert!(matches!(told, Some((200..300, 1, _))), "{imported_waits}");
+    let half = |nth: u32| format!("{} 1700000001.{nth:06} execve(\"{long}\" <unfinished ...>\n", 200 + nth);
+    let text = text + &(0..400).map(half).collect::<String>();
+    let (imported, _) = imported("halves", &mut text.as_bytes(), Form::Strace).unwrap();
+    assert!(notes(&imported).iter().any(|(.., note)| note.starts_with("too many calls")), "{imported}");
+}
+
+#[test]
+fn of_what_it_is_not_known_how_long_it_took_no_time_is_told() {
+    let text = STRACE.replace(" <0.000010>", "");
+    let (_, bytes) = imported("untimed", &mut text.as_bytes(), Form::Strace).unwrap();
+    let (summary, _) = parsed(&bytes);
+    assert_eq!((summary.calls["mmap"].count, summary.calls["mmap"].timed), (2, 0));
+    let shown = summary.to_string();
+    assert!(shown.contains("mmap         2 calls, 3 pages\n") && shown.contains(", on 1 CPU\n"), "{shown}");
 }

@@ -47,8 +47,18 @@ fn what_cannot_be_is_told_with_what_would_be_right() {
         ),
         ("threads=2,processes=3", "3 processes of 2 threads; a process has one at least"),
         ("threads=4,processes=2,sharing=2", "sharing=2: a process has 1 other threads; 0 to 1"),
+        ("threads=4, threads=8", "threads is there twice; one of them"),
+        ("rate=5,think=1us", "think is there beside rate; one of them"),
         ("threads=4096,rounds=1000000", "more than 20 million events; fewer threads, rounds or pages"),
     ] {
         assert_eq!(Own::parse(text).unwrap_err().to_string(), wrong);
     }
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_told_with_its_line() {
+    let line = |text: &str| Own::parse(text).unwrap_err().line;
+    assert_eq!(line("# mine\nthreads = 4\npages = 0\n"), Some(3));
+    assert_eq!(line("threads = 4\npages = 1\nthreads = 8\n"), Some(3));
+    assert_eq!(line("threads = 2\nprocesses = 3\n"), None, "two lines say that together");
 }

@@ -143,6 +143,34 @@ fn a_program_that_is_not_there_is_an_error_and_no_file() {
     }
 }
 
+#[test]
+fn nothing_runs_whose_recording_cannot_be_written() {
+    let (folder, ran) = (place("folder"), place("ran"));
+    std::fs::create_dir(&folder).unwrap();
+    for (out, method) in
+        [(folder.clone(), None), (folder.join("none/x"), Some(Method::Strace)), ("/".into(), None)]
+    {
+        let what = What::Command(["/usr/bin/touch".into(), ran.clone().into_os_string()].to_vec());
+        let error = record(&Options { what, method, at_most: None, out }, &|| false).unwrap_err();
+        assert!(matches!(error, RecordError::Output(_)), "{error}");
+    }
+    assert!(!ran.exists() && std::fs::read_dir(&folder).unwrap().next().is_none());
+    std::fs::remove_dir(&folder).unwrap();
+}
+
+#[test]
+fn the_ends_of_threads_are_in_a_recording_by_strace() {
+    let shell = ["/bin/sh", "-c", "for i in 1 2 3 4 5 6; do /bin/true; done; exit 0"];
+    match run("ends", Some(Method::Strace), &shell) {
+        Ok((_, bytes)) => {
+            let summary = summary(&bytes);
+            assert_eq!((summary.threads, summary.most_alive), (7, 2), "{summary}");
+        }
+        Err(RecordError::NotAllowed(why)) => eprintln!("not tested here: {why:?}"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// A process that goes when the test does, whatever becomes of that.
 struct Sleeper(std::process::Child);
 

@@ -69,7 +69,7 @@ pub fn find(name: Option<&str>) -> Result<Recorded, Failure> {
 }
 
 /// A workload of one's own: after `own:`, or in a file that ends in .toml.
-fn own(name: &str) -> Result<Option<Own>, Failure> {
+pub fn own(name: &str) -> Result<Option<Own>, Failure> {
     let text = match name.strip_prefix(own::PREFIX) {
         Some(text) => text.to_string(),
         // Opening a FIFO would wait for a writer.
@@ -77,7 +77,11 @@ fn own(name: &str) -> Result<Option<Own>, Failure> {
             .map_err(|error| Failure::Input(format!("{name}: {error}; a readable file is needed")))?,
         None => return Ok(None),
     };
-    Own::parse(&text).map(Some).map_err(|error| Failure::Input(format!("{name}: {error}")))
+    let file = !name.starts_with(own::PREFIX);
+    Own::parse(&text).map(Some).map_err(|error| match error.line {
+        Some(line) if file => Failure::Input(format!("{name}:{line}: {error}")),
+        _ => Failure::Input(format!("{name}: {error}")),
+    })
 }
 
 fn shipped(shipped: &Shipped) -> Recorded {

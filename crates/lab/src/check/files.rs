@@ -24,6 +24,12 @@ impl Files {
             let why = "a picture is of one rule's counterexample: --mutant RULE";
             return Err(Failure::Input(format!("--svg: {why}")));
         }
+        if let Some(folder) = args.save.as_deref().filter(|folder| !folder.is_dir()) {
+            return Err(Failure::Input(format!(
+                "--save {}: a directory that is there is needed",
+                folder.display()
+            )));
+        }
         let inputs: Vec<&Path> = args.replay.as_deref().into_iter().collect();
         let files = Files {
             report: Target::asked("--report", args.report.as_deref(), &inputs)?,

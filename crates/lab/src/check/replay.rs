@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use quietmm_check::replay::Replay;
+use quietmm_check::replay::{Replay, Unreadable};
 use quietmm_check::scenarios;
 use quietmm_check::timeline::Story;
 use quietmm_sim::near::unknown;
@@ -37,7 +37,12 @@ pub fn replay(args: &CheckArgs, file: &Path, files: &Files, output: &mut Output)
     if text.len() as u64 > MOST {
         return Err(input(format!("more than {} MiB, which no counterexample has", MOST >> 20)));
     }
-    let replay = Replay::parse(&text).map_err(|error| input(error.to_string()))?;
+    let replay = Replay::parse(&text).map_err(|error| match error {
+        Unreadable::Syntax { line, what } => {
+            Failure::Input(format!("{}:{line}: {what}; a file that `check --save` wrote", file.display()))
+        }
+        error => input(error.to_string()),
+    })?;
     let all = scenarios::all();
     let scenario = all.iter().find(|scenario| scenario.name == replay.scenario).ok_or_else(|| {
         input(unknown("scenario", &replay.scenario, all.iter().map(|scenario| scenario.name)))
@@ -70,10 +75,8 @@ pub fn replay(args: &CheckArgs, file: &Path, files: &Files, output: &mut Output)
             output.text(&format!("\nThe file says {}; this run broke {saw}.\n", replay.invariant))?;
         }
         if outcome.missed > 0 {
-            output.text(&format!(
-                "{} departures could not be made: the core has changed since.\n",
-                outcome.missed
-            ))?;
+            let departures = super::several(outcome.missed as usize, "departure");
+            output.text(&format!("{departures} could not be made: the core has changed since.\n"))?;
         }
     }
     written?;

@@ -11,6 +11,7 @@ use quietmm_sim::Rule;
 use serde_json::{Value as Json, json};
 
 use crate::process::interrupt;
+use crate::process::replace::replace;
 
 /// Characters in a line of a timeline: of a terminal that is not narrow, and short enough for a mailing list.
 pub const WIDTH: usize = 110;
@@ -35,7 +36,7 @@ pub fn tell(scenario: &Scenario, mut found: Counterexample, save: Option<&Path>)
     let rule = found.broken.map_or(String::new(), |rule| format!(".{rule}"));
     let saved = save.map(|folder| {
         let file = folder.join(format!("{}{rule}.replay.toml", found.scenario));
-        let written = std::fs::write(&file, replay::write(&found));
+        let written = replace(&file, &[replay::write(&found).as_bytes()]);
         written.map_err(|error| format!("cannot write {}: {error}", file.display())).map(|()| file)
     });
     Story { found, was, told, saved }

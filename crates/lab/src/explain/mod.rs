@@ -39,7 +39,7 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "NAME|FILE", default_value = "modern-2x64")]
     larger: String,
     /// With so many CPUs each time
-    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "64,128", value_parser = crate::cli::flags::cpus())]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "64,128", value_parser = crate::cli::flags::cpus(), allow_negative_numbers = true)]
     cpus: Vec<u32>,
     /// Replay nothing: only what was recorded, and what to change
     #[arg(long)]

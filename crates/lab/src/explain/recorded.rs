@@ -1,6 +1,7 @@
 //! What was recorded: who interrupts whom, by which call, and what it cost.
 
 use quietmm_host::blame::{Blame, Group, Whom};
+use quietmm_host::summary::several;
 use quietmm_sim::machine::Machine;
 use quietmm_workloads::trace::Recording;
 use serde_json::{Value, json};
@@ -23,26 +24,24 @@ pub fn each(machine: &Machine) -> f64 {
 /// What was recorded, and what to know of it: sentences.
 pub fn about(recording: &Recording<'_>, machine: &Machine) -> Vec<String> {
     let about = recording.header().about;
-    let seconds = about.duration as f64 / 1e9;
     let part = if about.bounded { ", a part of its run" } else { "" };
     let mut said = vec![format!(
-        "{}: {seconds:.2} s on {} CPUs{part}, {} thread{} ({}).",
+        "{}: {} on {}{part}, {} ({}).",
         program(recording),
-        about.cpus,
-        recording.header().sums.threads,
-        if recording.header().sums.threads == 1 { "" } else { "s" },
+        time(about.duration as f64),
+        several(about.cpus.into(), "CPU"),
+        several(recording.header().sums.threads.into(), "thread"),
         about.method
     )];
     if about.lost > 0 {
-        said.push(format!(
-            "{} events were lost: the counts below are too low.",
-            grouped(&about.lost.to_string())
-        ));
+        let were = if about.lost == 1 { "event was" } else { "events were" };
+        said.push(format!("{} {were} lost: the counts below are too low.", grouped(&about.lost.to_string())));
     }
     if machine.cpus != u32::from(about.cpus) {
         let (name, cpus) = (&machine.name, machine.cpus);
         said.push(format!(
-            "Costs are those of {name}, which has {cpus} CPUs and is another machine: `quietmm machine measure` describes this one."
+            "Costs are those of {name}, which has {} and is another machine: `quietmm machine measure` describes this one.",
+            several(cpus.into(), "CPU")
         ));
     }
     said
@@ -67,14 +66,19 @@ pub fn summary(recording: &Recording<'_>, blame: &Blame, machine: &Machine) -> S
     let all = about.duration as f64 * f64::from(about.cpus);
     let count = grouped(&blame.shootdowns.to_string());
     let times = if blame.shootdowns == 1 { "time" } else { "times" };
+    if about.duration == 0 {
+        return format!(
+            "CPUs were interrupted {count} {times} to flush for it, in no time: no rate can be told."
+        );
+    }
     format!(
         "CPUs were interrupted {count} {times} to flush for it, {:.0} a second. On {} that takes {} of CPU time each, who interrupts and \
          who is interrupted together: {}, {:.2} % of all CPUs' time.",
-        blame.shootdowns as f64 / seconds.max(1e-9),
+        blame.shootdowns as f64 / seconds,
         machine.name,
         time(each(machine)),
         time(spent),
-        100.0 * spent / all.max(1.0)
+        100.0 * spent / all
     )
 }
 

@@ -203,8 +203,12 @@ pub fn notes(rows: &[Row]) -> String {
     }
     if let Some(mended) = rows.iter().map(|row| row.mended).max().filter(|&mended| mended > 0) {
         said += &format!(
-            " {} steps were added or left out in the replay, because they were impossible as recorded.",
-            grouped(&mended.to_string())
+            " {} added or left out in the replay, because impossible as recorded.",
+            if mended == 1 {
+                "1 step was".to_owned()
+            } else {
+                format!("{} steps were", grouped(&mended.to_string()))
+            }
         );
     }
     said

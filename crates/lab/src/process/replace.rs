@@ -39,6 +39,11 @@ fn beside(path: &Path) -> io::Result<(Partial, File)> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"));
     };
+    // A device or a pipe would be lost.
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let why = "what is there is no file that can be replaced; another name";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     let mut beside = OsString::from(".");
     beside.push(name);
     beside.push(format!(".{}.partial", std::process::id()));

@@ -1,7 +1,7 @@
 //! The arguments of `trace import` and `trace show`.
 
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -13,6 +13,8 @@ use super::show::{Shown, show};
 use super::summary::Summary;
 
 const BUFFER: usize = 1 << 20;
+/// So much of an input says what kind of text it is.
+const HEAD: u64 = 1 << 18;
 
 /// Make a trace of what valgrind's lackey, `perf script`, ftrace or `strace -f -ttt -T` printed
 #[derive(Args, Clone, Debug)]
@@ -49,13 +51,37 @@ pub struct ImportArgs {
 }
 
 impl ImportArgs {
-    /// Imports.
+    /// What the input is called in messages.
+    #[must_use]
+    pub fn source(&self) -> String {
+        if self.is_standard() { "standard input".to_owned() } else { self.input.display().to_string() }
+    }
+
+    fn is_standard(&self) -> bool {
+        self.input == Path::new("-")
+    }
+
+    /// The input, from its first byte on, and what it begins with.
     ///
     /// # Errors
-    /// As [`import`], and an input that cannot be opened.
-    pub fn run(&self) -> Result<Summary, ImportError> {
-        let standard = self.input == Path::new("-");
-        let source = if standard { "standard input".to_owned() } else { self.input.display().to_string() };
+    /// It cannot be opened or read.
+    pub fn open(&self) -> Result<(Vec<u8>, Box<dyn BufRead>), ImportError> {
+        let failed = |error| ImportError::Read { source: self.source(), line: 0, error };
+        let mut input: Box<dyn BufRead> = if self.is_standard() {
+            Box::new(BufReader::with_capacity(BUFFER, io::stdin().lock()))
+        } else {
+            Box::new(BufReader::with_capacity(BUFFER, File::open(&self.input).map_err(failed)?))
+        };
+        let mut head = Vec::new();
+        input.by_ref().take(HEAD).read_to_end(&mut head).map_err(failed)?;
+        Ok((head.clone(), Box::new(Cursor::new(head).chain(input))))
+    }
+
+    /// Imports what lackey printed.
+    ///
+    /// # Errors
+    /// As [`import`].
+    pub fn run(&self, input: &mut dyn BufRead) -> Result<Summary, ImportError> {
         let options = Options {
             program: self.program.clone(),
             command: self.command.clone(),
@@ -65,18 +91,9 @@ impl ImportArgs {
             skip: self.skip,
             limit: self.limit,
             foreign_percent: self.foreign,
-            ..Options::new(source)
+            ..Options::new(self.source())
         };
-        if standard {
-            let mut input = BufReader::with_capacity(BUFFER, io::stdin().lock());
-            return import(&mut input, &options, &self.output);
-        }
-        let file = File::open(&self.input).map_err(|error| ImportError::Read {
-            source: options.source.clone(),
-            line: 0,
-            error,
-        })?;
-        import(&mut BufReader::with_capacity(BUFFER, file), &options, &self.output)
+        import(input, &options, &self.output)
     }
 }
 

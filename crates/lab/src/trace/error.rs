@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use quietmm_workloads::trace::{EncodeError, TraceError};
+use quietmm_workloads::trace::{EncodeError, Fault, TraceError};
 
 /// Why nothing was imported. Nothing has been written then.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl fmt::Display for ImportError {
             Self::NoAccess { source, line, left_out: 0 } => write!(
                 f,
                 "{source}:{line}: no access in {line} lines; the output of 'valgrind --tool=lackey --trace-mem=yes \
-                 PROGRAM' is expected, lines such as ' L 04222c50,8'"
+                 PROGRAM' is expected, lines such as ' L 04222c50,8', or of `perf script`, ftrace or `strace -f -ttt -T`"
             ),
             Self::NoAccess { source, line, left_out } => write!(
                 f,
@@ -237,6 +237,9 @@ impl fmt::Display for ShowError {
         match self {
             Self::Read { path, error } => {
                 write!(f, "{}: {error}; a readable .qtrace file is needed", path.display())
+            }
+            Self::Trace { path, error } if error.fault == Fault::NotATrace => {
+                write!(f, "{}: {error}; `quietmm trace import` makes one of a text", path.display())
             }
             Self::Trace { path, error } => write!(f, "{}: {error}", path.display()),
             Self::TooLarge { path, most } => write!(

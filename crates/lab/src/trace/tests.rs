@@ -242,11 +242,9 @@ fn what_is_no_trace_is_not_shown() {
     let scratch = Scratch::new("show");
     fs::write(scratch.out(), SMALL).unwrap();
     let error = show(&scratch.out()).unwrap_err().to_string();
-    assert!(
-        error.ends_with(
-            "out.qtrace: byte 0: not a trace; a .qtrace file begins with the bytes 89 'QTRACE' 0a"
-        )
-    );
+    let right =
+        "a .qtrace file begins with the bytes 89 'QTRACE' 0a; `quietmm trace import` makes one of a text";
+    assert!(error.ends_with(&format!("out.qtrace: byte 0: not a trace; {right}")), "{error}");
     import_text(SMALL, &options(), &scratch.out()).unwrap();
     let mut bytes = fs::read(scratch.out()).unwrap();
     bytes.pop();

@@ -171,6 +171,87 @@ fn a_recording_of_what_cannot_be_is_replayed_to_its_end_and_says_so() {
     assert!(text.contains("steps mended") && text.contains("pages below 0x10000"), "{text}");
 }
 
+/// A capture that says who unmaps what, of one thread.
+const STRACE: &str = "100 1700000000.000001 munmap(0x7f0000000000, 4096) = 0 <0.000500>\n";
+
+/// What came of an import of what is piped in.
+fn piped(input: &[u8], out: &std::path::Path) -> std::process::Output {
+    use std::io::Write as _;
+    let mut command = common::quietmm(&["trace", "import", "-", "--output", common::text(out)]);
+    command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_capture_may_come_through_a_pipe_and_what_is_none_is_told_for_what_it_is() {
+    let folder = common::folder("bad_input", "piped");
+    let out = folder.join("out.qtrace");
+    let taken = piped(STRACE.as_bytes(), &out);
+    assert_eq!(taken.status.code(), Some(0), "{}", String::from_utf8_lossy(&taken.stderr));
+    assert!(common::good(&["trace", "show", common::text(&out)]).contains("munmap       1 call, 1 page, "));
+    for (input, right) in [(&b"\x1f\x8b\x08"[..], "gzip -dc"), (b"PERFILE2", "perf script")] {
+        let refused = piped(input, &folder.join("none.qtrace"));
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && said.contains(right), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+    names(
+        &["trace", "import", common::text(&out), "--output", common::text(&folder.join("x"))],
+        "a trace already",
+    );
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing else is left");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_not_replaced_by_a_trace() {
+    let folder = common::folder("bad_input", "special");
+    let pipe = folder.join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (name, text) in [("a.strace", STRACE), ("a.lackey", "==1== Lackey\n L 04222c50,8\n")] {
+        std::fs::write(folder.join(name), text).unwrap();
+        let input = folder.join(name);
+        names(
+            &["trace", "import", common::text(&input), "--output", common::text(&pipe)],
+            "no file that can be replaced",
+        );
+    }
+    assert!(!std::fs::metadata(&pipe).unwrap().is_file());
+}
+
+#[test]
+fn a_workload_of_ones_own_is_shown_and_what_is_wrong_with_it_has_a_line() {
+    let shown = common::good(&["trace", "show", "own:threads=3,rounds=5"]);
+    assert!(shown.contains("threads      3, at most 3 at once; 1 space\n"), "{shown}");
+    let path = file("own.toml", b"# mine\nthreads = 3\npages = 0\n");
+    for command in [&["trace", "show"][..], &["explain", "--no-replay"], &["run", "trace", "--trace"]] {
+        names(&[command, &[path.to_str().unwrap()]].concat(), "own.toml:3: pages=0: 1 to 65536");
+    }
+}
+
+#[test]
+fn what_could_not_be_kept_in_the_end_is_refused_before_it_is_made() {
+    names(&["check", "unmap-write", "--save", "/nowhere/at/all"], "--save /nowhere/at/all: a directory");
+    names(&["machine", "measure", "--name", "A B"], "--name");
+    names(&["machine", "measure", "--name", ""], "--name");
+}
+
+#[test]
+fn a_counterexample_that_cannot_be_read_is_named_with_the_line() {
+    let path = file("cut.replay.toml", b"format = 1\nscenario = \"reclaim-unmap\"\nrule = \"fl");
+    names(&["check", "--replay", path.to_str().unwrap()], "cut.replay.toml:3: ");
+}
+
+#[test]
+fn a_rate_that_cannot_be_is_called_so() {
+    names(&["machine", "cost", "--received", "-1"], "a rate of 0 or more");
+    let more = "so many cannot have been received";
+    assert!(common::good(&["machine", "cost", "--received", "1e18"]).contains(more));
+    assert!(!common::good(&["machine", "cost", "--received", "12000"]).contains(more));
+}
+
 #[test]
 fn what_is_missing_is_said_in_one_line() {
     names(&["run"], "WORKLOAD");

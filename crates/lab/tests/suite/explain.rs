@@ -56,6 +56,27 @@ fn recording(name: &str) -> PathBuf {
     to
 }
 
+#[test]
+fn what_took_no_time_has_no_rate_and_one_of_something_has_no_s() {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (from, to) = (place.join("at-once.txt"), place.join("at-once.qtrace"));
+    let capture = "\
+ app  50/50 [000]  1.000000:  exceptions:page_fault_user: address=0x7f4d77000000 ip=0x1 error_code=0x6
+ app  50/50 [000]  1.000000:  tlb:tlb_flush: pages:1 reason:remote shootdown (1)
+";
+    fs::write(&from, capture).unwrap();
+    let said = good(&["trace", "import", text(&from), "--output", text(&to)]);
+    assert!(
+        said.contains("4 events of 1 thread in 0.000 s, from 2 lines; 0 lost; 1 shootdown received"),
+        "{said}"
+    );
+    let said = good(&["explain", "--no-replay", text(&to)]);
+    assert!(
+        said.starts_with("the program: 0 s on 1 CPU, 1 thread (") && said.contains("no rate can be told"),
+        "{said}"
+    );
+}
+
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&good(&[&["explain", "--json"], args].concat())).expect("JSON")
 }
