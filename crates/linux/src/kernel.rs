@@ -298,6 +298,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             began: self.now(),
             spent: Default::default(),
             ends_with: 0,
+            with_parent: AtomicU32::new(0),
             terminal: Spin::default(),
         });
         let null = self.directories(b"dev").get(b"null").ok().flatten().ok_or("no /dev/null")?;
@@ -695,6 +696,10 @@ impl<'p, M: Machine> Linux<'p, M> {
         });
         for child in orphans {
             child.parent.store(0, Ordering::SeqCst);
+            let signal = child.with_parent.load(Ordering::Relaxed);
+            if signal != 0 && child.ended.load(Ordering::SeqCst) == 0 {
+                self.kill(&child, signal);
+            }
             if child.ended.load(Ordering::SeqCst) != 0 {
                 self.processes.with(|all| all.remove(&child.pid));
             }

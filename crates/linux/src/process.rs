@@ -148,6 +148,8 @@ pub(crate) struct Process {
     pub limits: Spin<Limits>,
     /// The signal by which its parent hears that it has ended.
     pub ends_with: u32,
+    /// The signal by which it hears that its parent has ended; 0 is none.
+    pub with_parent: AtomicU32,
     /// The terminal of its session.
     pub terminal: Spin<Option<Arc<Terminal>>>,
 }

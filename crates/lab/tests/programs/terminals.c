@@ -72,9 +72,14 @@ static int lines(void) {
     type(m, "\004");
     CHECK(read(s, line, 100) == 0);
     CHECK(write(s, "a\nb\tc", 5) == 5 && strcmp(seen(m), "a\r\nb\tc") == 0);
+    // As old programs have it.
+    unsigned short old[9];
+    CHECK(ioctl(s, 0x5405, old) == 0 && old[3] & ICANON && (unsigned char)old[4] == 0 && old[4] >> 8 == 3);
+    old[3] &= ~ECHO;
+    CHECK(ioctl(s, 0x5406, old) == 0);
     // Without lines.
     struct termios set;
-    CHECK(tcgetattr(s, &set) == 0 && set.c_lflag & ICANON && set.c_iflag & ICRNL && set.c_cc[VINTR] == 3);
+    CHECK(tcgetattr(s, &set) == 0 && set.c_lflag & ICANON && !(set.c_lflag & ECHO) && set.c_cc[VMIN] == 1 && set.c_iflag & ICRNL && set.c_cc[VINTR] == 3);
     cfmakeraw(&set);
     set.c_cc[VMIN] = 0;
     CHECK(tcsetattr(s, TCSANOW, &set) == 0 && tcgetattr(m, &set) == 0 && !(set.c_lflag & ECHO));
@@ -292,9 +297,33 @@ static int before(void) {
     return 0;
 }
 
+// Who wants to hears that its parent has ended.
+static int orphans(void) {
+    int pipes[2], told = -1, status;
+    char byte;
+    CHECK(pipe(pipes) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        pid_t below = fork();
+        if (below == 0) {
+            signal(SIGUSR1, hear);
+            CHECK(prctl(PR_SET_PDEATHSIG, SIGUSR1) == 0 && prctl(PR_GET_PDEATHSIG, &told) == 0 && told == SIGUSR1 && prctl(PR_SET_PDEATHSIG, 65) == -1 && errno == EINVAL);
+            CHECK(write(pipes[1], "r", 1) == 1);
+            for (int tries = 0; tries < 1000 && !heard; tries++) usleep(10000);
+            CHECK(heard == SIGUSR1 && write(pipes[1], "h", 1) == 1);
+            _exit(0);
+        }
+        CHECK(read(pipes[0], &byte, 1) == 1 && byte == 'r');
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && read(pipes[0], &byte, 1) == 1 && byte == 'h');
+    CHECK(syscall(SYS_reboot, 1, 2, 3, 4) == -1 && (errno == EINVAL || errno == EPERM));
+    return 0;
+}
+
 int main(void) {
     signal(SIGTTOU, SIG_DFL);
-    const struct { const char *name; int (*run)(void); } all[] = {{"lines", lines}, {"signals", signals}, {"ends", ends}, {"in a row", in_a_row}, {"before", before}, {"later", later}, {"rights", rights}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"lines", lines}, {"signals", signals}, {"ends", ends}, {"in a row", in_a_row}, {"before", before}, {"later", later}, {"rights", rights}, {"orphans", orphans}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

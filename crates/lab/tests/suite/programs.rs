@@ -132,6 +132,20 @@ fn what_programs_ask_of_the_system_is_answered_as_on_the_host() {
     assert_eq!(first(&ran.stdout), first(&sum.stdout), "{}", text(&ran.stderr));
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn terminals_and_what_programs_were_found_to_need_are_as_on_the_host() {
+    let scratch = Scratch::new("terminals");
+    let program = built("terminals", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stdout));
+    for cpus in ["1", "4"] {
+        let ran = boot(&program, &["--cpus", cpus, "--memory", "128M"]);
+        assert_eq!(text(&ran.stdout), text(&host.stdout), "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    }
+}
+
 /// What is refused has an error of its own, 12: `ENOMEM`. The last kind of it ends itself.
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]

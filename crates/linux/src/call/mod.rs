@@ -473,6 +473,7 @@ pub fn call<M: Machine>(
         n::pkey_free => Err(Errno::EINVAL),
         n::pkey_mprotect if d as i32 == -1 => linux.mprotect(thread, all),
         n::pkey_mprotect => Err(Errno::EINVAL),
+        n::reboot if a as u32 != 0xfee1_dead => Err(Errno::EINVAL),
         n::io_uring_setup | n::userfaultfd | n::bpf | n::perf_event_open | n::ptrace | n::reboot => {
             Err(Errno::EPERM)
         }

@@ -237,6 +237,7 @@ impl<M: Machine> Linux<'_, M> {
             began: self.now(),
             spent: Default::default(),
             ends_with: ask.ends_with,
+            with_parent: AtomicU32::new(0),
             terminal: Spin::new(parent.terminal.with(|own| own.clone())),
         }))
     }

@@ -12,7 +12,7 @@ use crate::pipe::Done;
 use crate::process::{Process, Thread};
 use crate::signal::{Info, bit, number};
 use crate::sync::key_of;
-use crate::terminal::{SETTINGS, Terminal, WITH_SPEEDS, local};
+use crate::terminal::{OLD, SETTINGS, Terminal, WITH_SPEEDS, local};
 use crate::tree::{Body, Inode, mode};
 
 /// Terminals at a time.
@@ -345,7 +345,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EIO);
         }
         // What changes something is for who is in front.
-        if !master && matches!(what, 0x5402..=0x5404 | 0x5409..=0x540b | 0x5410 | 0x402c_542b..=0x402c_542d) {
+        if !master && matches!(what, 0x5402..=0x5404 | 0x5406..=0x540b | 0x5410 | 0x402c_542b..=0x402c_542d) {
             self.in_front(thread, terminal, number::TERMINAL_OUT).map_err(|error| match error {
                 Errno::EIO if what == 0x5410 => Errno::ENOTTY,
                 other => other,
@@ -365,6 +365,17 @@ impl<M: Machine> Linux<'_, M> {
                 self.changed(key_of(&**terminal));
                 Ok(0)
             }
+            // TCGETA, TCSETA and its like.
+            0x5405 => self.machine.write_user(with, &terminal.settings().pack_old()).map(|()| 0),
+            0x5406..=0x5408 => {
+                let mut bytes = [0; OLD];
+                self.machine.read_user(with, &mut bytes)?;
+                terminal.set(&terminal.settings().renewed_by_old(&bytes), what == 0x5408);
+                self.changed(key_of(&**terminal));
+                Ok(0)
+            }
+            // TIOCGLCKTRMIOS: nothing of it is locked.
+            0x5456 => self.machine.write_user(with, &[0; SETTINGS]).map(|()| 0),
             // Breaks, which there are not; and all is printed as soon as it is written.
             0x5409 | 0x5425 | 0x5427 | 0x5428 => Ok(0),
             // TCXONC: output waits, or goes on.

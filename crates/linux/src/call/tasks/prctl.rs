@@ -7,6 +7,7 @@ use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{MOST_LOCKED, Thread, limit};
+use crate::signal::number;
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn arch_prctl(&self, thread: &Thread, what: u64, value: u64) -> Answer {
@@ -28,6 +29,8 @@ impl<M: Machine> Linux<'_, M> {
         let [what, value, ..] = all;
         const SET_NAME: u64 = 15;
         const GET_NAME: u64 = 16;
+        const TELL_OF_PARENT: u64 = 1;
+        const TOLD_OF_PARENT: u64 = 2;
         match what {
             SET_NAME => {
                 let mut name = self.load_text(value, 64)?;
@@ -40,8 +43,17 @@ impl<M: Machine> Linux<'_, M> {
                 name.resize(16, 0);
                 self.machine.write_user(value, &name).map(|()| 0)
             }
-            // Core files, timer slack, large pages, parents' deaths, and names of memory: nothing depends on them.
-            3 | 4 | 1 | 2 | 29 | 30 | 38 | 39 | 41 | 42 | 36 | 37 => Ok(0),
+            TELL_OF_PARENT if value > u64::from(number::LAST) => Err(Errno::EINVAL),
+            TELL_OF_PARENT => {
+                thread.process.with_parent.store(value as u32, Ordering::Relaxed);
+                Ok(0)
+            }
+            TOLD_OF_PARENT => {
+                let signal = thread.process.with_parent.load(Ordering::Relaxed);
+                self.machine.write_user(value, &signal.to_le_bytes()).map(|()| 0)
+            }
+            // Core files, timer slack, large pages, and names of memory: nothing depends on them.
+            3 | 4 | 29 | 30 | 38 | 39 | 41 | 42 | 36 | 37 => Ok(0),
             7 | 8 | 23 | 24 | 47 => self.control_rights(thread, all),
             // How root's programs get theirs: in one way.
             27 | 28 => Ok(0),
