@@ -25,6 +25,7 @@ extern crate alloc;
 pub mod archive;
 pub mod areas;
 mod call;
+mod capabilities;
 mod deliver;
 pub mod elf;
 mod epoll;

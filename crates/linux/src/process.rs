@@ -9,7 +9,7 @@ use quietmm::SpaceId;
 use quietmm::platform::WaitKey;
 
 use crate::areas::Areas;
-use crate::call::Capabilities;
+use crate::capabilities::Capabilities;
 use crate::open::Shared;
 use crate::signal::{Action, Info, Stack};
 use crate::stop::Stopping;

@@ -368,8 +368,8 @@ impl<M: Machine> Linux<'_, M> {
         let (group, session) =
             (process.group.load(Ordering::Relaxed), process.session.load(Ordering::Relaxed));
         let own = process.terminal.with(|own| own.clone());
-        let (terminal, front) = own
-            .map_or((0, -1), |own| (crate::call::terminals::device(own.number), i64::from(own.owners().0)));
+        let (terminal, front) =
+            own.map_or((0, -1), |own| (crate::terminal::device(own.number), i64::from(own.owners().0)));
         let threads = process.threads.with(|threads| threads.len());
         let nice = 20 - i64::from(process.nice.load(Ordering::Relaxed));
         let (bytes, resident) = (self.mapped_pages(process) * PAGE, self.usage_of(process).resident());

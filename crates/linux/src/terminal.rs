@@ -17,6 +17,15 @@ use crate::tree::{Leaving, Left};
 pub use settings::{OLD, SETTINGS, Settings, WITH_SPEEDS, local};
 use settings::{at, input, output};
 
+/// What `/dev/pts` has them as: their major number.
+const MAJOR: u64 = 136;
+
+/// The number of a terminal's device.
+pub(crate) fn device(number: u32) -> u64 {
+    let minor = u64::from(number);
+    minor & 0xff | MAJOR << 8 | (minor & !0xff) << 12
+}
+
 /// Bytes that are typed and wait, and that are printed and wait.
 pub const ROOM: usize = 4096;
 pub const OUTPUT: usize = 8192;

@@ -31,7 +31,6 @@ use attributes::Of;
 use names::Times;
 pub use number::name;
 use number::number as n;
-pub(crate) use tasks::capabilities::Capabilities;
 use tasks::users::Which;
 
 use crate::errno::{Answer, Errno};

@@ -306,7 +306,7 @@ impl<M: Machine> Linux<'_, M> {
             Body::Device(Device::Console) => 0x501,
             Body::Device(Device::Own) => 0x500,
             Body::Device(Device::Terminals) => 0x502,
-            Body::Terminal(terminal) => super::terminals::device(terminal.number),
+            Body::Terminal(terminal) => crate::terminal::device(terminal.number),
             _ => 0,
         };
         let mode = inode.mode.load(Ordering::Relaxed);

@@ -17,15 +17,8 @@ use crate::tree::{Body, Inode, mode};
 
 /// Terminals at a time.
 const MOST: u32 = 4096;
-/// What `/dev/pts` has them as: their major number, and the group that may write there.
-const MAJOR: u64 = 136;
+/// The group that may write in `/dev/pts`.
 const GROUP: u32 = 5;
-
-/// The number of a terminal's device.
-pub(crate) fn device(number: u32) -> u64 {
-    let minor = u64::from(number);
-    minor & 0xff | MAJOR << 8 | (minor & !0xff) << 12
-}
 
 impl<M: Machine> Linux<'_, M> {
     /// Somebody wants a terminal: the master of a new one.

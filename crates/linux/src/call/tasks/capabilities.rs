@@ -1,70 +1,13 @@
-//! What a process may: kept and answered as Linux does, so that programs which give rights up find that they have. Nothing here
-//! is forbidden to who has none of them.
+//! Calls about what a process may: answered as Linux does.
 
 use alloc::sync::Arc;
 
+use crate::capabilities::{ALL, LAST, MAY_CHANGE};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::{Owner, Process, Thread};
-
-/// The last of them.
-pub(crate) const LAST: u64 = 40;
-pub(crate) const ALL: u64 = (1 << (LAST + 1)) - 1;
-/// Who may give rights to what programs inherit.
-const MAY_CHANGE: u64 = 1 << 8;
-
-/// Rights by their numbers, a bit each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Capabilities {
-    pub effective: u64,
-    pub permitted: u64,
-    pub inheritable: u64,
-    /// What it can ever have.
-    pub bounding: u64,
-    pub ambient: u64,
-    /// They stay when its users change.
-    pub stay: bool,
-}
-
-impl Default for Capabilities {
-    /// Those of root.
-    fn default() -> Self {
-        let (effective, permitted, bounding) = (ALL, ALL, ALL);
-        Capabilities { effective, permitted, inheritable: 0, bounding, ambient: 0, stay: false }
-    }
-}
-
-impl Owner {
-    /// Its users were these before: rights go with the last that was root, and come with one that acts.
-    pub fn users_changed(&mut self, old: [u32; 4]) {
-        let any = |ids: &[u32; 4]| ids[..3].contains(&0);
-        let all = &mut self.capabilities;
-        if any(&old) && !any(&self.users) {
-            all.ambient = 0;
-            if !all.stay {
-                (all.permitted, all.effective) = (0, 0);
-            }
-        }
-        if old[1] == 0 && self.users[1] != 0 {
-            all.effective = 0;
-        }
-        if old[1] != 0 && self.users[1] == 0 {
-            all.effective = all.permitted;
-        }
-    }
-
-    /// It becomes another program.
-    pub fn rights_of_program(&mut self) {
-        let root = self.users[0] == 0 || self.users[1] == 0;
-        let acts = self.users[1] == 0;
-        let all = &mut self.capabilities;
-        all.stay = false;
-        all.permitted = if root { all.bounding | all.inheritable } else { all.ambient };
-        all.effective = if acts { all.permitted } else { all.ambient };
-    }
-}
+use crate::process::{Process, Thread};
 
 impl<M: Machine> Linux<'_, M> {
     /// How many words of each kind a program gives and takes; one that asks what there are is told.
@@ -184,31 +127,5 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rights_go_with_root_and_come_back_with_who_acts_as_root() {
-        let mut owner = Owner::default();
-        let change = |owner: &mut Owner, users: [u32; 4]| {
-            let old = core::mem::replace(&mut owner.users, users);
-            owner.users_changed(old);
-            (owner.capabilities.effective, owner.capabilities.permitted)
-        };
-        assert_eq!(change(&mut owner, [0, 5, 0, 5]), (0, ALL));
-        assert_eq!(change(&mut owner, [0, 0, 0, 0]), (ALL, ALL));
-        owner.capabilities.stay = true;
-        assert_eq!(change(&mut owner, [5; 4]), (0, ALL));
-        owner.rights_of_program();
-        assert_eq!(
-            (owner.capabilities.effective, owner.capabilities.permitted, owner.capabilities.stay),
-            (0, 0, false)
-        );
-        let mut owner = Owner::default();
-        assert_eq!(change(&mut owner, [5; 4]), (0, 0));
     }
 }
