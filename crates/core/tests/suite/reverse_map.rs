@@ -293,11 +293,12 @@ fn neighbours_of_two_families_are_two_mappings() {
         let map = |at| mm.space(id).map(pages(at, half), Backing::Anonymous, Prot::ReadWrite).unwrap();
         let mv = |from, to| mm.space(id).move_range(pages(from, half), PageNumber(to)).unwrap();
         map(at + half);
+        (at + half..at + 2 * half).for_each(|page| host.write(mm, id, page, page).unwrap());
         mv(at + half, at + 0x1000);
         map(at);
+        (at..at + half).for_each(|page| host.write(mm, id, page, page).unwrap());
         mv(at + 0x1000, at + half);
         let all = || at..at + 2 * half;
-        all().for_each(|page| host.write(mm, id, page, page).unwrap());
         (0..3).for_each(|_| swapping::squeeze(mm));
         assert!(all().all(|page| is_out(mm, id, page)), "each page is found");
         assert!(all().all(|page| swapping::read(mm, id, page) == Ok(page)));
