@@ -233,6 +233,8 @@ fn stale_beside(prepare: fn(&Mm<'_>, SpaceId), comes: fn(&Mm<'_>, SpaceId)) -> u
         let id = own(mm, 2, &[0, 1, 2]);
         used(mm, id, 2, &[0, 1, 2]);
         host.on(1, || prepare(mm, id));
+        // CPU 1 uses what is being unmapped.
+        host.uses_windows.set(true);
         race(
             mm,
             place,

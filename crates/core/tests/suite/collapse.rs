@@ -405,6 +405,7 @@ fn meanwhile(broken: Option<Rule>, what: fn(&Mm<'_>, SpaceId), last: u64) -> Vec
         at(&setup, &config, broken, |mm| {
             mm.swap().on(DEVICE, 1024, 0).unwrap();
             let host = mm.platform();
+            host.uses_windows.set(true);
             let id = small(mm, 1);
             host.on(1, || {
                 mm.space(id).switch_to().unwrap();

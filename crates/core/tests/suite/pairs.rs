@@ -353,8 +353,9 @@ fn play(policy: &str, make: Make, work: impl FnOnce(&Mm<'_>, &Scene) -> [Vec<Res
                 (0..COUNT).for_each(|page| _ = host.try_read(scene.at + page));
             });
         }
-        let results = work(mm, &scene);
         // While an operation goes on CPUs may use what it is about to flush; not after it.
+        host.uses_windows.set(true);
+        let results = work(mm, &scene);
         let stale = host.stale.get();
         let seen = (results, look(mm, &scene));
         assert_eq!(host.stale.get(), stale, "an access through a stale translation");

@@ -303,6 +303,8 @@ fn a_flush_that_is_under_way_has_completed_nothing_yet() {
     let Cases { results, .. } = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
         let (id, _) = cached(mm, 1, &[1, 2]);
         let host = mm.platform();
+        // With this beside it the page's table stays, which would want a flush of its own.
+        mm.space(id).map(pages(AT + 8, 1), Backing::Anonymous, Prot::Read).unwrap();
         let seen = Rc::new(Cell::new(false));
         let result = Rc::clone(&seen);
         host.when_unmapped(id, AT, move |mm| {
@@ -327,58 +329,16 @@ fn a_flush_that_is_under_way_has_completed_nothing_yet() {
 /// A batch knows the spaces that it is about, however many others were before it: what it has flushed nobody completes.
 #[test]
 fn what_a_batch_has_flushed_is_done_however_many_came_before() {
-    let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+    let host = Host::new(Setup { cpus: 2, frames: 1024, ..Setup::default() });
     host.run(bare("linux"), |mm| {
         for n in 0..40 {
-            let (id, file) = cached(mm, 2, &[1]);
+            let (id, _) = cached(mm, 2, &[1]);
             give_back(mm, exhaust(mm));
             assert!(!mm.space(id).lookup(PageNumber(AT)).unwrap().is_present());
             let before = (mm.counter(Counter::DeferredCompleted), mm.counter(Counter::RemoteFlush));
             mm.space(id).unmap(pages(AT, 1)).unwrap();
             let after = (mm.counter(Counter::DeferredCompleted), mm.counter(Counter::RemoteFlush));
             assert_eq!(after, before, "after {n} others");
-            host.on(1, || mm.unload());
-            mm.space(id).destroy().unwrap();
-            mm.file(file).destroy().unwrap();
         }
     });
-}
-
-/// CPU 0 is in the middle of a flush of the whole space, or of a batch of reclaim, at every place, and CPU 1 defers another page meanwhile: that is
-/// not done when CPU 0 is, and who unmaps after that completes it.
-fn deferred_during_another_flush(setup: &Setup, batch: bool) -> usize {
-    let config = Config { lru_batch: 1, ..bare("linux") };
-    let cases = at_every_touch(setup, &config, None, |mm, place| {
-        let (id, _) = cached(mm, 2, &[2, 3]);
-        let host = mm.platform();
-        mm.space(id).map(pages(AT + 8, 1), Backing::Anonymous, Prot::Read).unwrap();
-        let seen = Rc::new(Cell::new(false));
-        let result = Rc::clone(&seen);
-        host.when_unmapped(id, AT + 1, move |mm| {
-            let host = mm.platform();
-            if !host.caches(2, AT + 1) {
-                // The other flush came between the two.
-                return;
-            }
-            while host.resume_any() {}
-            host.on(0, || mm.space(id).unmap(pages(AT + 8, 1)).unwrap());
-            let left = [2, 3].map(|cpu| host.caches(cpu, AT + 1));
-            assert_eq!(left, [false; 2], "{place:?}: the caller was promised that nobody uses it");
-            result.set(true);
-        });
-        let page_out = || mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
-        let flush = || if batch { page_out() } else { mm.space(id).flush().unwrap() };
-        race(mm, place, flush, || give_back(mm, exhaust(mm)));
-        seen.get()
-    });
-    cases.count(|&seen| seen)
-}
-
-#[test]
-fn what_is_deferred_while_somebody_flushes_is_completed_by_who_unmaps() {
-    for (batch, broadcast) in [(true, false), (false, false), (true, true), (false, true)] {
-        let setup = Setup { cpus: 4, frames: 512, broadcast, ..Setup::default() };
-        let seen = deferred_during_another_flush(&setup, batch);
-        assert!(seen > 10, "{batch} {broadcast}: {seen}");
-    }
 }

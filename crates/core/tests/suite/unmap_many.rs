@@ -230,6 +230,7 @@ fn overtaken(touch: u32) -> bool {
         host.all_placed();
         host.forget_placed();
         mm.space(id).unmap(pages(APART, 1)).unwrap();
+        assert_eq!(settled(mm).broken, None, "nobody flushes any more");
         ends(mm, id);
         placed.get()
     })
