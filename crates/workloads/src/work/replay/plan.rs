@@ -363,6 +363,7 @@ impl Planner {
         self.map_free(thread, space, pages, Mapped { backing: shows, prot: prot(rights) });
         if populate && prot(rights) != Prot::None {
             let write = rights.write;
+            self.mended += u64::from(pages.count > MOST_POPULATED);
             for page in pages.start..pages.end().min(pages.start + MOST_POPULATED) {
                 self.touch(thread, space, page, write, 1);
             }

@@ -375,6 +375,17 @@ fn pages_that_nobody_can_have_are_left_out_and_counted() {
 }
 
 #[test]
+fn pages_that_come_at_once_come_up_to_a_gibibyte_and_what_does_not_is_counted() {
+    for (count, touched, mended) in [(1 << 18, 1 << 18, 0), ((1 << 18) + 1, 1 << 18, 1)] {
+        let (rights, backing) = (Rights::from_bits(3), Backing::Anonymous);
+        let all = What::Map { pages: pages(1000, count), rights, backing, populate: true, call: NO_CALL };
+        let plan = planned(&[(0, 0, start(0, false)), (0, 0, all)]);
+        let touches = plan.lives[0].steps.iter().filter(|step| matches!(step, Step::Touch { .. }));
+        assert_eq!((touches.count(), plan.mended), (touched, mended));
+    }
+}
+
+#[test]
 fn what_must_have_been_there_is_added_and_counted() {
     // A fault where nothing is known, a mapping over another one, a write without the right to.
     let plan = planned(&[
