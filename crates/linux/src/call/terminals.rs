@@ -285,6 +285,9 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let mut buffer = [0; 1024];
         let mut done = 0;
+        if bytes > 0 && !self.machine.has_room(0) {
+            return Err(Errno::ENOMEM);
+        }
         while done < bytes && !thread.is_dying() {
             let len = (bytes - done).min(1024) as usize;
             match load(done, &mut buffer[..len]) {
@@ -467,6 +470,7 @@ impl<M: Machine> Linux<'_, M> {
                 Ok(0)
             }
             0x8004_5439 if master => put(terminal.locked.load(Ordering::SeqCst).into()),
+            0x5441 if master && !self.machine.has_room(0) => Err(Errno::ENOMEM),
             0x5441 if master => {
                 let name = alloc::format!("{}", terminal.number);
                 let inode = self.directories(b"dev/pts").get(name.as_bytes())?.ok_or(Errno::EIO)?;
