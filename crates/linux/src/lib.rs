@@ -55,6 +55,7 @@ pub mod start;
 mod stop;
 pub mod sync;
 mod terminal;
+mod termios;
 mod timer;
 pub mod tree;
 mod watches;

@@ -2,8 +2,6 @@
 //!
 //! A terminal has what is set (`termios`), what was typed and nobody has read, and what was printed and the master has not read.
 
-mod settings;
-
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -14,8 +12,8 @@ use crate::signal::number;
 use crate::sync::{Spin, key_of};
 use crate::tree::{Leaving, Left};
 
-pub use settings::{OLD, SETTINGS, Settings, WITH_SPEEDS, local};
-use settings::{at, input, output};
+pub use crate::termios::{OLD, SETTINGS, Settings, WITH_SPEEDS, local};
+use crate::termios::{at, input, output};
 
 /// What `/dev/pts` has them as: their major number.
 const MAJOR: u64 = 136;

@@ -595,6 +595,8 @@ fn meet(mm: &Mm<'_>, place: Place, out: bool, (first, second): (&Op, &Op)) -> bo
     let host = mm.platform();
     let ([a, b], file) = scene(mm, out);
     let of = if out { a } else { b };
+    // While one page is on its way out CPUs may use it until the flush: the contents say whether one did after it.
+    host.uses_windows.set(true);
     race(mm, place, || (first.run)(mm, of, file), || (second.run)(mm, b, file));
     let sound = host.broken.get().is_some() || settled(mm).broken.is_none();
     mm.file(file).set_size(COUNT * PAGE_SIZE).unwrap();
