@@ -206,9 +206,13 @@ pub struct Unread {
 pub fn parse() -> Result<Command, ExitCode> {
     Cli::try_parse().map(|cli| cli.command).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A reader that has left is no failure.
-            let _ = error.print();
-            ExitCode::SUCCESS
+            match error.print().and_then(|()| std::io::stdout().flush()) {
+                Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                    ending::exit_code(Err(Failure::Output(error)))
+                }
+                // A reader that has left is no failure.
+                _ => ExitCode::SUCCESS,
+            }
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = write!(std::io::stderr(), "{}", error.render());

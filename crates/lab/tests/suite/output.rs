@@ -333,10 +333,12 @@ fn a_reader_who_leaves_early_ends_it_quietly() {
 
 #[test]
 fn a_full_disk_is_an_error() {
-    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
-    let got = quietmm(&["list"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
-    assert_eq!(got.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&got.stderr).starts_with("quietmm: cannot write"));
+    for args in [&["list"][..], &["--help"], &["run", "--help"], &["--version"]] {
+        let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+        let got = quietmm(args).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(got.status.code(), Some(1), "{args:?}");
+        assert!(String::from_utf8_lossy(&got.stderr).starts_with("quietmm: cannot write"), "{args:?}");
+    }
 }
 
 #[test]
