@@ -492,7 +492,7 @@ fn blocks_are_those_that_lie_whole_in_a_region() {
 /// A block has a thousand frames, to each of which the same is done: most touches are left out, but not the same ones in each step.
 fn seldom(place: Place) -> Place {
     match place {
-        Place::Touch(n) => Place::Touch(13 * n),
+        Place::Touch(n) => Place::Touch(61 * n),
         place => place,
     }
 }
@@ -517,7 +517,7 @@ fn of_two_who_take_a_block_offline_one_has_it() {
         gone.into_iter().for_each(|block| mm.frames().bring_online(block));
         assert_eq!(settled(mm), start);
     });
-    assert!(cases.results.len() > 100, "{} cases", cases.results.len());
+    assert!(cases.results.len() > 50, "{} cases", cases.results.len());
 }
 
 /// One gives a block up, another begins with it: what the first has not put back yet is not counted twice, so the block stays while a frame of
@@ -555,7 +555,7 @@ fn a_block_that_is_given_up_begins_anew() {
         assert_eq!(settled(mm).broken, None);
         mm.frames().bring_online(finished(mm, mm.frames().begin_offline(LAST).unwrap()));
     });
-    assert!(cases.results.len() > 100, "{} cases", cases.results.len());
+    assert!(cases.results.len() > 50, "{} cases", cases.results.len());
 }
 
 /// A block that is all of its region but for the bookkeeping comes back, and another takes it offline again at once: never are more frames
