@@ -887,12 +887,12 @@ enum quietmm_error quietmm_space_unlock(const struct quietmm *mm,
                                         struct quietmm_space space,
                                         struct quietmm_range range);
 
-// How many pages of a space are locked. On; it may wait for who changes the space.
+// How many pages of a space are locked. On; it may wait for whoever changes the space.
 enum quietmm_error quietmm_space_locked_pages(const struct quietmm *mm,
                                               struct quietmm_space space,
                                               uint64_t *pages);
 
-// Counts what memory a space uses: it looks at each entry. On; it may wait, also for who changes the space: not from `out_of_memory`.
+// Counts what memory a space uses: it looks at each entry. On; it may wait, also for whoever changes the space: not from `out_of_memory`.
 enum quietmm_error quietmm_space_usage(const struct quietmm *mm,
                                        struct quietmm_space space,
                                        struct quietmm_space_usage *usage);
@@ -922,7 +922,7 @@ enum quietmm_error quietmm_space_fault(const struct quietmm *mm,
                                        uint64_t at,
                                        uint32_t access);
 
-// What the tables say of a page now. On; it may wait for who changes the space. BAD_RANGE.
+// What the tables say of a page now. On; it may wait for whoever changes the space. BAD_RANGE.
 enum quietmm_error quietmm_space_lookup(const struct quietmm *mm,
                                         struct quietmm_space space,
                                         uint64_t page,
@@ -1081,7 +1081,7 @@ enum quietmm_error quietmm_file_write(const struct quietmm *mm,
                                       size_t len,
                                       size_t *put);
 
-// How long it is, in bytes. On; it may wait for who changes that.
+// How long it is, in bytes. On; it may wait for whoever changes that.
 enum quietmm_error quietmm_file_size(const struct quietmm *mm, struct quietmm_file file, uint64_t *bytes);
 
 // Makes it longer, with zeros, or shorter, while programs map it: their next access beyond the end is BEYOND_FILE. On; it may wait.

@@ -186,7 +186,7 @@ pub unsafe extern "C" fn quietmm_file_write(
     answer(file.of(mm).and_then(|file| file.write(at, from)), Some(put))
 }
 
-/// How long it is, in bytes. On; it may wait for who changes that.
+/// How long it is, in bytes. On; it may wait for whoever changes that.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_file_size(mm: &Kernel, file: File, bytes: &mut MaybeUninit<u64>) -> Error {
     answer(file.of(mm).and_then(|file| file.size()), Some(bytes))

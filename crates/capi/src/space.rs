@@ -230,7 +230,7 @@ pub extern "C" fn quietmm_space_unlock(mm: &Kernel, space: Space, range: Range) 
     number(space.of(mm).and_then(|space| space.unlock(range.into())))
 }
 
-/// How many pages of a space are locked. On; it may wait for who changes the space.
+/// How many pages of a space are locked. On; it may wait for whoever changes the space.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_space_locked_pages(
     mm: &Kernel,
@@ -255,7 +255,7 @@ pub struct SpaceUsage {
     pub tables: u64,
 }
 
-/// Counts what memory a space uses: it looks at each entry. On; it may wait, also for who changes the space: not from `out_of_memory`.
+/// Counts what memory a space uses: it looks at each entry. On; it may wait, also for whoever changes the space: not from `out_of_memory`.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_space_usage(
     mm: &Kernel,
@@ -322,7 +322,7 @@ pub(crate) fn user_access(number: u32) -> Option<UserAccess> {
     UserAccess::ALL.get(number as usize).copied()
 }
 
-/// What the tables say of a page now. On; it may wait for who changes the space. BAD_RANGE.
+/// What the tables say of a page now. On; it may wait for whoever changes the space. BAD_RANGE.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_space_lookup(
     mm: &Kernel,

@@ -37,7 +37,7 @@ pub enum Everywhere {
 /// that it read from tables before [`flush`](Self::flush) was called, nor is any access through it still under way. This is so
 ///
 /// - under every tag ([`UserTlb::load_space`](crate::platform::UserTlb::load_space)), whether the space is loaded there or not: the core
-///   takes no note of who has been flushed;
+///   takes no note of whoever has been flushed;
 /// - on every CPU from before it calls [`Manager::cpu_online`](crate::Manager::cpu_online) until after
 ///   [`Manager::cpu_offline`](crate::Manager::cpu_offline) has returned, lazy or not, and on the caller's own;
 /// - after walks by any CPU have come to see what the caller wrote before: a fence may be needed first.

@@ -223,7 +223,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.emit_at(self.slot(self.p.this_cpu()), event);
     }
 
-    /// The same for who has this CPU's slot already.
+    /// The same for whoever has this CPU's slot already.
     #[inline(always)]
     pub(crate) fn emit_at(&self, slot: &CpuSlot, event: Event) {
         slot.counters.fold(&event);

@@ -159,7 +159,7 @@ impl<T: Pooled> Pool<T> {
         Some(&self.slot(mm, handle)?.value)
     }
 
-    /// The same for who reads: for so long the memory stays what it is.
+    /// The same for whoever reads: for so long the memory stays what it is.
     pub fn read<'r, P: Platform>(&self, reading: &'r Reading<'_, '_, P>, handle: u32) -> Option<&'r T> {
         Some(&self.slot(reading.manager(), handle)?.value)
     }
@@ -204,7 +204,7 @@ impl<T: Pooled> Pool<T> {
     }
 
     /// Reserves some slots: at most `most` of those that are free, under one hold of the lock, or all of at most so many `slabs`
-    /// that it makes, without the lock; `each` gets them, in use. For who uses many: the pool's lock is the whole machine's.
+    /// that it makes, without the lock; `each` gets them, in use. For whoever uses many: the pool's lock is the whole machine's.
     /// `number` returns one for a slab, which nobody else has. As [`reserve`](Self::reserve) otherwise.
     ///
     /// A directory that is missing is made by whoever comes first:
@@ -292,7 +292,7 @@ impl<T: Pooled> Pool<T> {
         taken > 0
     }
 
-    /// Takes up to `most` free slots of one slab; gives how many. Under the lock.
+    /// Takes up to `most` free slots of one slab; returns how many. Under the lock.
     fn take_of_one<P: Platform>(&self, mm: &Manager<'_, P>, most: u32, each: &mut dyn FnMut(u32)) -> u32 {
         let (p, frames) = (mm.platform(), mm.memmap());
         let (list, n): (&List, _) = match self.open.first(p) {

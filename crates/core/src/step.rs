@@ -70,7 +70,7 @@ impl Shared<'_> {
         }
     }
 
-    /// Plays the step on the word itself; gives what was there.
+    /// Plays the step on the word itself; returns what was there.
     ///
     /// # Errors
     /// What the word holds, where [`Step::Replace`] found something else.

@@ -225,7 +225,7 @@ impl Tree {
         }
     }
 
-    /// Balances a node that is two higher on its `high` side; gives who stands in its place.
+    /// Balances a node that is two higher on its `high` side; returns who stands in its place.
     fn lower<P: Hooks>(&self, p: &P, nodes: &impl Nodes, node: u32, high: usize) -> u32 {
         // What lies inside, next to the node, stays as low as it is when the child is lifted, so it may not be
         // the higher part.
@@ -238,7 +238,7 @@ impl Tree {
         self.rotate(p, nodes, node, high)
     }
 
-    /// Lifts a node's child over it; gives the child. The order stays: what lay between them changes sides.
+    /// Lifts a node's child over it; returns the child. The order stays: what lay between them changes sides.
     fn rotate<P: Hooks>(&self, p: &P, nodes: &impl Nodes, node: u32, side: usize) -> u32 {
         let Some(child) = nodes.links_of(node).child(p, side) else { return node };
         let between = nodes.links_of(child).child(p, 1 - side);

@@ -14,7 +14,7 @@ use crate::sync::Spin;
 pub const EDGE: u32 = 1 << 31;
 /// Reported once, until it is asked for again.
 pub const ONCE: u32 = 1 << 30;
-/// Events of who writes; all others are of who reads.
+/// Events of whoever writes; all others are of whoever reads.
 const WRITES: u32 = 4 | 0x100 | 0x200;
 /// Flags that name no event.
 pub const FLAGS: u32 = EDGE | ONCE | 1 << 29 | 1 << 28;
@@ -36,7 +36,7 @@ struct Item {
 /// By number, and which file that was.
 type Key = (u64, usize);
 
-/// Says what a file is ready for, and how often it has changed for who reads and for who writes, if that is known.
+/// Says what a file is ready for, and how often it has changed for whoever reads and for whoever writes, if that is known.
 pub type Look<'a> = dyn FnMut(&Arc<Open>) -> (u32, Option<[u64; 2]>) + 'a;
 
 /// How many files in sets in sets one look may still see. Sets that watch all the same sets could be gone through in more ways
@@ -63,7 +63,7 @@ impl Looks {
     }
 }
 
-/// How often a file has changed for who asks for these events.
+/// How often a file has changed for whoever asks for these events.
 fn changes_for(changes: [u64; 2], events: u32) -> u64 {
     let writes = events & WRITES != 0;
     let reads = events & !WRITES & !FLAGS != 0 || !writes;

@@ -71,7 +71,7 @@ impl<M: Machine> Linux<'_, M> {
         if inode.is_directory() || mode & 0o111 == 0 { Err(Errno::EACCES) } else { Ok((inode, whole)) }
     }
 
-    /// Maps a program; gives how far from where it says it lies, and the parts of pages behind its files' ends that are to
+    /// Maps a program; returns how far from where it says it lies, and the parts of pages behind its files' ends that are to
     /// be zeros.
     fn load(
         &self,

@@ -116,7 +116,7 @@ impl Futexes {
         })
     }
 
-    /// Moves up to `count` to another word; gives how many.
+    /// Moves up to `count` to another word; returns how many.
     pub fn requeue(&self, from: Word, to: Word, count: u32) -> u64 {
         self.all.with(|all| {
             let Some(mut queue) = all.remove(&from) else { return 0 };

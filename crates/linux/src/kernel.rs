@@ -411,7 +411,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         }
     }
 
-    /// Sends what is due of what a process has used of CPUs; gives when to look again.
+    /// Sends what is due of what a process has used of CPUs; returns when to look again.
     fn look_at_meters(&self, process: &Arc<Process>, now: u64) -> u64 {
         const SIGNALS: [u32; 2] = [26, 27];
         if process.meters.with(|all| all.iter().all(|(at, _)| *at == 0)) {

@@ -29,7 +29,7 @@ pub trait Machine: Platform {
     /// # Errors
     /// As of [`read_user`](Self::read_user).
     fn load_user(&self, at: u64) -> Result<u32, Errno>;
-    /// Replaces an aligned word of 4 bytes in one step if it is `old`; gives what it was.
+    /// Replaces an aligned word of 4 bytes in one step if it is `old`; returns what it was.
     ///
     /// # Errors
     /// As of [`write_user`](Self::write_user).

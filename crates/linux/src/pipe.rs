@@ -11,7 +11,7 @@ use crate::tree::{Leaving, Left};
 
 /// Bytes that fit.
 pub const ROOM: usize = 65536;
-/// The most that may be asked for, but by who may do everything.
+/// The most that may be asked for, but by whoever may do everything.
 pub const MOST: usize = 1 << 20;
 /// So many bytes go in one piece or not at all.
 pub const WHOLE: usize = 4096;
@@ -209,7 +209,7 @@ impl Pipe {
         self.room.load(Ordering::SeqCst)
     }
 
-    /// From now on so many fit, or a little more; gives how many.
+    /// From now on so many fit, or a little more; returns how many.
     ///
     /// # Errors
     /// `EINVAL`: too many for any pipe; `EBUSY`: there are more in it.

@@ -175,7 +175,7 @@ pub fn deliver(frame: &mut Frame, action: &Action, info: &Info, mask: u64, stack
     Delivery { at, bytes }
 }
 
-/// Takes the registers out of what lies at the stack pointer when a handler has returned; gives what is blocked from now on, and
+/// Takes the registers out of what lies at the stack pointer when a handler has returned; returns what is blocked from now on, and
 /// where the vector registers lie, if anywhere.
 pub fn restore(frame: &mut Frame, saved: &[u8; SAVED]) -> (u64, u64) {
     let word = |place: usize| {

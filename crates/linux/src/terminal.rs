@@ -197,7 +197,7 @@ impl State {
         self.typed.push_back(last);
     }
 
-    /// One byte comes in; gives the signal that it means.
+    /// One byte comes in; returns the signal that it means.
     fn type_in(&mut self, byte: u8) -> Option<u32> {
         let mut byte = if self.settings.input(input::STRIP) { byte & 0x7f } else { byte };
         let lines = self.settings.local(local::LINES);
@@ -377,7 +377,7 @@ impl Terminal {
         self.changes.iter().for_each(|changes| _ = changes.fetch_add(1, Ordering::SeqCst));
     }
 
-    /// How often something has changed for who reads and for who writes.
+    /// How often something has changed for whoever reads and for whoever writes.
     pub fn changes(&self) -> [u64; 2] {
         self.changes.each_ref().map(|changes| changes.load(Ordering::SeqCst))
     }
@@ -487,7 +487,7 @@ impl Terminal {
         self.state.with(|state| (!state.printed.is_empty(), state.has_room()))
     }
 
-    /// The master writes; gives how many bytes it took, and what signals they mean.
+    /// The master writes; returns how many bytes it took, and what signals they mean.
     pub fn type_in(&self, bytes: &[u8]) -> (Done, Vec<u32>) {
         let (mut count, mut signals) = (0, Vec::new());
         self.state.with(|state| {

@@ -25,7 +25,7 @@ fn after((at, every): (u64, u64), count: u64) -> u64 {
 }
 
 impl Timer {
-    /// Sets it; gives how long it had to go, and its repetition.
+    /// Sets it; returns how long it had to go, and its repetition.
     pub fn set(&self, at: u64, every: u64, now: u64) -> (u64, u64) {
         self.sets.fetch_add(1, Ordering::SeqCst);
         let old = self.left(now);

@@ -437,7 +437,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Takes a name away; gives what had it. Of directories one at a time, as [`rename`](Self::rename) has it.
+    /// Takes a name away; returns what had it. Of directories one at a time, as [`rename`](Self::rename) has it.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`; `EISDIR` and `ENOTDIR` if it is not of the kind that is meant; `ENOTEMPTY`.

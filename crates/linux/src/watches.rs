@@ -95,7 +95,7 @@ impl State {
 }
 
 impl Watches {
-    /// Watches one more, or the same otherwise; gives its number.
+    /// Watches one more, or the same otherwise; returns its number.
     ///
     /// # Errors
     /// `ENOSPC`: too many; `EEXIST`: it is watched, and was not to be.

@@ -55,7 +55,7 @@ const REGISTERS: usize = 512;
 /// Commands that were done so far: pages that came, and pages that went.
 pub static DONE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Takes over the first disk, if there is one; gives how many pages it holds. On the first CPU, while it is alone.
+/// Takes over the first disk, if there is one; returns how many pages it holds. On the first CPU, while it is alone.
 pub fn open() -> Option<u64> {
     let (first, count) = PLACES;
     let disk = (0..count).find_map(|place| open_at(first + place * REGISTERS as u64))?;

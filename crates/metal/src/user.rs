@@ -126,7 +126,7 @@ pub fn access(by: By, function: Function, [at, n, m]: [u64; 3]) -> Result<u64, E
     if failed == 0 { Ok(result) } else { Err(error.expect("the handler says why")) }
 }
 
-/// Loads `count` words in order from `at`, and from its page's start again; gives their sum.
+/// Loads `count` words in order from `at`, and from its page's start again; returns their sum.
 ///
 /// # Errors
 /// What the fault handler said.

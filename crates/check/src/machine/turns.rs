@@ -102,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// Does what was decided, as far as it is not to go on here; gives what was decided next.
+    /// Does what was decided, as far as it is not to go on here; returns what was decided next.
     fn obey(&self, me: u16, act: Act) -> Act {
         match act.kind() {
             Kind::Interrupt(cpu) if cpu == me => {

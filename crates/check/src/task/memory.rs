@@ -19,14 +19,14 @@ impl Task<'_> {
         self.world.files.borrow()[n]
     }
 
-    /// Makes a space; gives its number in the world.
+    /// Makes a space; returns its number in the world.
     pub fn create_space(&self) -> usize {
         let id = self.must("create_space", |mm| mm.create_space());
         self.world.spaces.borrow_mut().push(id);
         self.world.spaces.borrow().len() - 1
     }
 
-    /// Makes a file of so many pages; gives its number in the world.
+    /// Makes a file of so many pages; returns its number in the world.
     pub fn create_file(&self, pages: u64) -> usize {
         let id = self.must("create_file", |mm| mm.create_file(pages));
         self.world.files.borrow_mut().push(id);

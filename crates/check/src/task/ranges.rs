@@ -39,13 +39,13 @@ impl Task<'_> {
         let _ = self.call("advise", |mm| mm.space(id).advise(range(page, 512), Advice::Collapse));
     }
 
-    /// Moves pages to frames of another node; gives how many went.
+    /// Moves pages to frames of another node; returns how many went.
     pub fn migrate(&self, n: usize, page: u64, pages: u64, node: u16) -> u64 {
         let id = self.space(n);
         self.must("migrate", |mm| mm.space(id).migrate(range(page, pages), NodeId(node)))
     }
 
-    /// Forks a space; gives the child's number in the world. What the child must see is for the script to say.
+    /// Forks a space; returns the child's number in the world. What the child must see is for the script to say.
     pub fn fork(&self, n: usize) -> usize {
         let id = self.space(n);
         let child = self.must("fork", |mm| mm.space(id).fork());
@@ -67,7 +67,7 @@ impl Task<'_> {
         self.must("flush_space", |mm| mm.space(id).flush());
     }
 
-    /// Writes a file's dirty pages out; gives how many.
+    /// Writes a file's dirty pages out; returns how many.
     pub fn write_back(&self, file: usize) -> u64 {
         let id = self.file(file);
         self.must("write_back", |mm| mm.file(id).write_back())

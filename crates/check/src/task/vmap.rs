@@ -50,7 +50,7 @@ impl Task<'_> {
         self.use_given(range, frames[0])
     }
 
-    /// Maps one frame of the scenario everywhere in as many pages, for who wants addresses only.
+    /// Maps one frame of the scenario everywhere in as many pages, for whoever wants addresses only.
     pub fn vmap_filled(&self, frame: usize, pages: u64, place: VmapPlace) -> PageRange {
         let frame = self.frame(frame);
         let range = self.must("vmap", |mm| mm.vmap().map(&vec![frame; pages as usize], place, RW));

@@ -65,7 +65,7 @@ impl FileState {
         self.closed[1].set(mm.platform(), pages.end);
     }
 
-    /// By who has `io` alone.
+    /// By whoever has `io` alone.
     pub(super) fn set_len<P: Platform>(&self, mm: &Manager<'_, P>, len: u64) {
         let _guard = self.lock.lock(mm);
         self.len.store(mm.platform(), len, Ordering::Release);
@@ -98,7 +98,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
 
     /// Makes a file longer or shorter, while programs map it. What it gains is zeros. What lies beyond its new end leaves memory,
     /// dirty or not, and a later access by a program that maps it is [`Error::BeyondFile`]; a private copy of such a page stays.
-    /// May wait: for I/O, and for who reads or writes the file.
+    /// May wait: for I/O, and for whoever reads or writes the file.
     ///
     /// One flush for up to 32 pages that were mapped: at most one IPI per CPU that uses a space where they were, and is neither
     /// lazy nor this one.
@@ -134,7 +134,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     }
 
     /// Makes a part of a file zeros, and lets go of the memory and of the device's blocks behind it: whole pages leave the cache, dirty
-    /// or not. The file stays as long as it is; of the part beyond its end there is nothing to do. May wait: for I/O, and for who reads
+    /// or not. The file stays as long as it is; of the part beyond its end there is nothing to do. May wait: for I/O, and for whoever reads
     /// or writes the file.
     ///
     /// IPIs as in [`File::set_size`](crate::File::set_size).
@@ -238,7 +238,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
 }
 
 impl<P: Platform> Manager<'_, P> {
-    /// The same by who has the file's `io` alone.
+    /// The same by whoever has the file's `io` alone.
     pub(super) fn set_len_alone(&self, (id, file): (FileId, &FileState), len: u64) -> Result<(), Error> {
         let old = file.len.get(self.platform());
         let end = old.min(len);
@@ -266,7 +266,7 @@ impl<P: Platform> Manager<'_, P> {
         grown
     }
 
-    /// Takes off what lies beyond a length, but for the page in which that lies. By who has the file's `io` alone.
+    /// Takes off what lies beyond a length, but for the page in which that lies. By whoever has the file's `io` alone.
     pub(super) fn shorten(&self, (id, file): (FileId, &FileState), len: u64) {
         let old = file.len.get(self.platform());
         file.set_len(self, len);
@@ -323,7 +323,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Takes the pages of a range out of a file's cache, out of all tables too. None comes there meanwhile: the file is shorter, or closed
-    /// there. By who has `io` alone. May wait.
+    /// there. By whoever has `io` alone. May wait.
     fn cut_pages(&self, id: FileSlot, pages: Range<u64>) {
         let (mut at, mut work) = (pages.start, Work::begin(self));
         while at < pages.end {

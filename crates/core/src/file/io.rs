@@ -150,7 +150,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
 }
 
 impl<P: Platform> Manager<'_, P> {
-    /// The same where the file may have to become longer, by who has `io` alone.
+    /// The same where the file may have to become longer, by whoever has `io` alone.
     fn write_longer(&self, (id, file): (FileId, &FileState), at: u64, from: &[u8]) -> Result<usize, Error> {
         let (old, end) = (file.len.get(self.platform()), at + from.len() as u64);
         if end > old {

@@ -13,7 +13,7 @@
 //!
 //! So all that is true of an anonymous page on its way is true of it, and what does that is the same: who wants it finds its slot, by that the page,
 //! and waits for the page's lock; devices may fail, `Swap::off` may come, the file may lose the page. What is new are the two steps in the
-//! upper line, each one step under the tree's lock, by who has locked the page.
+//! upper line, each one step under the tree's lock, by whoever has locked the page.
 //!
 //! - **Out**: after the flush (INV-2, INV-12), if nobody but the cache and reclaim holds the page, as where a clean page leaves its file. A fault that has
 //!   found it holds it, and so it stays.
@@ -95,7 +95,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Swap`](crate::Swap) where memory is short. Memory that programs share is such a file, and so are the files of a file system in memory.
     ///
     /// All calls of a [`File`](crate::File) are for it too; [`File::write_back`](crate::File::write_back) has nothing to do, and a page that swap cannot
-    /// give back is [`Error::Device`] to who reads or writes by copy, [`Error::SwapDevice`] to a fault. May wait for memory.
+    /// give back is [`Error::Device`] to whoever reads or writes by copy, [`Error::SwapDevice`] to a fault. May wait for memory.
     ///
     /// # Errors
     /// [`Error::BadRange`] above 2^36 pages; [`Error::OutOfMemory`].
@@ -139,7 +139,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A page of a memory file that is to go, flushed and locked, becomes one of the swap cache, in the slot that it has got, if nobody but the
-    /// caller holds it; else the slot is free again. By who has taken it off its list.
+    /// caller holds it; else the slot is free again. By whoever has taken it off its list.
     pub(crate) fn move_to_swap(&self, n: FrameNumber, slot: u32) -> bool {
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let (id, index) = (FileSlot(frame.owner.get(p)), frame.index.get(p));
@@ -299,7 +299,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(brought)
     }
 
-    /// Lets go of the slots of a part of a memory file that has no pages in its cache, and to which none can come. By who has `io` alone.
+    /// Lets go of the slots of a part of a memory file that has no pages in its cache, and to which none can come. By whoever has `io` alone.
     pub(super) fn drop_out(&self, id: FileSlot, part: Range<u64>) {
         if !self.is_memory_file(id) {
             return;

@@ -33,7 +33,7 @@ pub use window::ReadAhead;
 pub(crate) use window::Window;
 
 impl<'p, P: Platform> File<'_, 'p, P> {
-    /// Ends a file that nobody maps, and lets go of its cached pages. May wait, for who reads or writes it too.
+    /// Ends a file that nobody maps, and lets go of its cached pages. May wait, for whoever reads or writes it too.
     /// Dirty pages are dropped. Costs no IPI: an unmapped page was flushed when it was unmapped.
     ///
     /// # Errors

@@ -304,7 +304,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(Insert::Done)
     }
 
-    /// Makes the tree high enough for so many pages. By who has the file's `io` alone. May wait for nodes.
+    /// Makes the tree high enough for so many pages. By whoever has the file's `io` alone. May wait for nodes.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]: it is as high as it was, or higher.

@@ -25,7 +25,7 @@ pub(super) const COUNTED: u32 = 1;
 const ASKED: u32 = 2;
 
 impl FileState {
-    /// Whether it is known before a page of it can be written to. Under the lock of `rmap`, or by who has a VMA that shows it.
+    /// Whether it is known before a page of it can be written to. Under the lock of `rmap`, or by whoever has a VMA that shows it.
     pub(crate) fn is_watched(&self) -> bool {
         self.watched.load(Ordering::Relaxed) != 0
     }

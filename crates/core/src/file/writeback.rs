@@ -22,7 +22,7 @@ use crate::writeback;
 pub(super) const TOGETHER: usize = 32;
 
 impl<'p, P: Platform> File<'_, 'p, P> {
-    /// Writes every page of a file that was dirty when this was called to its device; gives how many. Programs may go on
+    /// Writes every page of a file that was dirty when this was called to its device; returns how many. Programs may go on
     /// writing: to a page that is on its way they wait until it is out (INV-2). May wait.
     ///
     /// One flush for up to 32 pages: at most one IPI per CPU that uses a space through which one that is written out could be

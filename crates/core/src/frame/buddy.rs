@@ -254,7 +254,7 @@ impl<P: Platform> ZoneGuard<'_, P> {
         self.hot().leaving.set(self.p, 0);
     }
 
-    /// Takes the free block that begins here, if one does, off its list and out of use; gives the frame after it, or the
+    /// Takes the free block that begins here, if one does, off its list and out of use; returns the frame after it, or the
     /// next one.
     pub fn retire_if_free(&self, n: FrameNumber) -> FrameNumber {
         let state = self.frames.get(n).state.get(self.p);

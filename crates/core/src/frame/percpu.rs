@@ -156,7 +156,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
         if before + (1 << order) > limits.high { Kept::Above } else { Kept::Within }
     }
 
-    /// The same for who cannot let go of what is too much; says whether it is kept.
+    /// The same for whoever cannot let go of what is too much; says whether it is kept.
     pub(super) fn keeps(&self, zone: usize, block: FrameBlock<'_>, order: u8, limits: ListLimits) -> bool {
         self.keep(zone, block, order, limits) != Kept::Not
     }

@@ -146,17 +146,17 @@ impl Frame {
         self.index.get(p) & (MAX_INDEX - 1)
     }
 
-    /// By who has locked the page.
+    /// By whoever has locked the page.
     pub fn set_anon_index<P: Hooks>(&self, p: &P, index: u64) {
         self.index.store(p, self.index.get(p) & !(MAX_INDEX - 1) | index, Ordering::Release);
     }
 
-    /// The swap slot of an anonymous page: it is in the swap cache. For who holds the page; stable while it is locked.
+    /// The swap slot of an anonymous page: it is in the swap cache. For whoever holds the page; stable while it is locked.
     pub fn slot<P: Hooks>(&self, p: &P) -> Option<u32> {
         (self.index.load(p, Ordering::Acquire) >> INDEX_BITS).checked_sub(1).map(|slot| slot as u32)
     }
 
-    /// By who has locked the page, or has it alone, under the lock of the slot.
+    /// By whoever has locked the page, or has it alone, under the lock of the slot.
     pub fn set_slot<P: Hooks>(&self, p: &P, slot: Option<u32>) {
         let above = slot.map_or(0, |slot| u64::from(slot) + 1) << INDEX_BITS;
         self.index.store(p, self.anon_index(p) | above, Ordering::Release);

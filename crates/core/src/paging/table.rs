@@ -1,7 +1,7 @@
 //! Four-level tables on the direct map.
 //!
-//! A walk reads without a lock. Tables are added while their space's VMAs are shared, or by who is in one of them; they are
-//! taken out of the tree only by who has the VMAs alone, where no VMA lies, and freed only when no CPU and no reverse map can be in them any more
+//! A walk reads without a lock. Tables are added while their space's VMAs are shared, or by whoever is in one of them; they are
+//! taken out of the tree only by whoever holds the VMAs alone, where no VMA lies, and freed only when no CPU and no reverse map can be in them any more
 //! (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's bookkeeping;
 //! an entry for a large page under the lock of the table that holds it. The `refs` of a table's frame count the tables
 //! below it.
@@ -131,7 +131,7 @@ pub(crate) fn find_or_make_large<P: Platform>(
     Ok(Leaf { table, level: LARGE_LEVEL })
 }
 
-/// The table whose entry for `page` may be a large page, where the tables above it are there. By who has the VMAs alone.
+/// The table whose entry for `page` may be a large page, where the tables above it are there. By whoever holds the VMAs alone.
 pub(crate) fn large_of<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) -> Leaf {
     let above = (LARGE_LEVEL + 1..=ROOT_LEVEL).rev();
     let table = above.fold(root, |table, level| slot(mm, (table, level), page.index(level)).load().frame());
@@ -261,7 +261,7 @@ impl Leaf {
         slot(mm, (self.table, self.level), page.index(self.level))
     }
 
-    /// Sets an entry of a kernel range, without a lock: it belongs to who has its extent.
+    /// Sets an entry of a kernel range, without a lock: it belongs to whoever has its extent.
     pub fn put<P: Platform>(self, mm: &Manager<'_, P>, page: PageNumber, entry: Entry) {
         self.slot(mm, page).store(entry);
     }
@@ -328,7 +328,7 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
         self.slot(page).swap(with)
     }
 
-    /// Clears bits of a present entry in one step (INV-10); gives what was there.
+    /// Clears bits of a present entry in one step (INV-10); returns what was there.
     pub fn clear_bits(&self, page: PageNumber, bits: u64) -> Entry {
         self.slot(page).clear_bits(bits)
     }

@@ -71,7 +71,7 @@ pub(super) fn ask<P: Platform>(
     freed
 }
 
-/// The same for who has no pages of programs at all, from the nodes near this one.
+/// The same for whoever has no pages of programs at all, from the nodes near this one.
 pub(super) fn ask_all<P: Platform>(mm: &Manager<'_, P>, from: NodeId, work: &mut Work<'_, '_, P>) -> u32 {
     ask(mm, from, Share::Until(mm.config().scan_batch), work)
 }

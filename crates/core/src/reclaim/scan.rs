@@ -539,7 +539,7 @@ fn look<P: Platform>(batch: &UnmapBatch<'_, '_, P>, leave: &Leave<'_, '_, P>) ->
     }
 }
 
-/// Unmaps a page, also from who uses it if it `must` go, and says what is to become of it after the flush.
+/// Unmaps a page, also from whoever uses it if it `must` go, and says what is to become of it after the flush.
 pub(super) fn detach<P: Platform>(
     batch: &UnmapBatch<'_, '_, P>,
     leave: &Leave<'_, '_, P>,

@@ -111,7 +111,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// A page was read that may have been here before: says whether, and if it went a short time ago marks it for the
-    /// active list. By who has locked it, before it is on a list.
+    /// active list. By whoever has locked it, before it is on a list.
     pub(crate) fn note_refault(&self, n: FrameNumber, store: Store, block: u64) {
         let Some((bucket, own)) = self.shadows().place(store, block) else { return };
         let (p, now) = (self.platform(), self.shadow_time());

@@ -13,7 +13,7 @@ use crate::tlb::UnmapBatch;
 use crate::vma::SpaceState;
 
 /// Takes the right to write, and with it the dirty bit, from every entry that leads to the page, and leaves the flush to
-/// the batch; gives whether the page has anything to write. The caller holds and has locked the page, so that no fault
+/// the batch; returns whether the page has anything to write. The caller holds and has locked the page, so that no fault
 /// gives the right back before it is unlocked. May wait.
 ///
 /// Of a page that has something to write a clean entry is flushed too, if it was writable, or if an operation may have made

@@ -16,7 +16,7 @@ use crate::rule::Rule;
 use crate::space::fault::Fault;
 
 impl<P: Platform> Manager<'_, P> {
-    /// Maps what lies around a page that a fault has just mapped: in an aligned window, and in its VMA. By who shares the VMAs, with no
+    /// Maps what lies around a page that a fault has just mapped: in an aligned window, and in its VMA. By whoever shares the VMAs, with no
     /// other lock held.
     pub(super) fn map_around(&self, fault: &Fault<'_>) {
         let (p, vma) = (self.platform(), fault.vma);
@@ -37,7 +37,7 @@ impl<P: Platform> Manager<'_, P> {
         for &n in held.as_slice() {
             let frame = self.memmap().get(n);
             let page = PageNumber(window.start.0 + (frame.index.get(p) - first));
-            // An entry that keeps anything, of a deferred flush say, is left to who wants its page.
+            // An entry that keeps anything, of a deferred flush say, is left to whoever wants its page.
             if locked.read(page) != Entry::NONE || !self.is_at_rest(n) {
                 left.push(n);
                 continue;

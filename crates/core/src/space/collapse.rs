@@ -5,7 +5,7 @@
 //!   who collapses, with the VMAs alone                who else
 //!   has the large frame, and it is charged
 //!   the reverse map alone
-//!     is one pinned, or in swap? then no more         pins are taken by who shares the VMAs: none comes
+//!     is one pinned, or in swap? then no more         pins are taken by whoever shares the VMAs: none comes
 //!     each entry taken, its dirty bit to the page     reclaim walks the reverse map: it waits
 //!     the table out of the one above
 //!   the reverse map let go                            reclaim finds no entry, and a mapping that is counted: the page stays
@@ -160,7 +160,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes the small pages of an aligned range out, if all of them can become parts of a large page, for which it has the frame; the flush is
-    /// left to `gather`. `None`: there is no small page. By who has the VMAs alone.
+    /// left to `gather`. `None`: there is no small page. By whoever holds the VMAs alone.
     fn begin_collapse(
         &self,
         id: SpaceId,
@@ -210,7 +210,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(Some(Begun { start: span.start, large, table }))
     }
 
-    /// Copies small pages that are taken out and flushed into their large page, lets go of them, and maps that. By who has the VMAs alone.
+    /// Copies small pages that are taken out and flushed into their large page, lets go of them, and maps that. By whoever holds the VMAs alone.
     fn end_collapse(&self, id: SpaceId, space: &SpaceState, one: &Begun, work: &mut Work<'_, 'p, P>) {
         let (p, &Begun { start, large, table }) = (self.platform(), one);
         let span = PageRange::new(start, LARGE_PAGES);

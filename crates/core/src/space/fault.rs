@@ -166,7 +166,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         marks
     }
 
-    /// Resolves it as far as nothing is to be waited for. By who shares the VMA.
+    /// Resolves it as far as nothing is to be waited for. By whoever shares the VMA.
     pub(super) fn resolve(
         &self,
         (id, space, vma): (SpaceId, &SpaceState, &Vma),
@@ -335,7 +335,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         locked.write(fault.page, Entry::page(n, prot));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: n, pages: 1 });
         if others == 0 && self.swap_is_tight() {
-            // Somebody needs the slot more. By who has the page locked, so nobody else looks at what it has. Where it gets another slot it is dirty.
+            // Somebody needs the slot more. By whoever holds the page locked, so nobody else looks at what it has. Where it gets another slot it is dirty.
             self.swap_detach(n, slot);
         }
         // The mapping has the caller's reference now: the page may be gone as soon as others reach the entry.

@@ -176,7 +176,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 let maps = frame.maps.fetch_add(p, 1, Ordering::Relaxed);
                 let refs = frame.refs.fetch_add(p, 1, Ordering::Relaxed);
                 if Frame::tells_pin(refs, maps) && !p.broken(Rule::ForkCopiesPinned) {
-                    // INV-15. Pins are taken by who shares the VMAs: none comes meanwhile. So a fork in which nothing is pinned looks at
+                    // INV-15. Pins are taken by whoever shares the VMAs: none comes meanwhile. So a fork in which nothing is pinned looks at
                     // no more words than it writes.
                     frame.maps.fetch_sub(p, 1, Ordering::Relaxed);
                     frame.refs.fetch_sub(p, 1, Ordering::Relaxed);

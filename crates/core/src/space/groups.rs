@@ -113,7 +113,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.groups().id(p, group)
     }
 
-    /// A group, by the handle that a caller gave; its place may be another's at any moment, but for who has the lock.
+    /// A group, by the handle that a caller gave; its place may be another's at any moment, but for whoever holds the lock.
     fn find_group(&self, id: GroupId) -> Result<&'p GroupState, Error> {
         let found = self.groups().states.get(id.slot.0 as usize - 1).ok_or(Error::NoSuchGroup)?;
         if found.life.is(self.platform(), id.life) { Ok(found) } else { Err(Error::NoSuchGroup) }
@@ -130,7 +130,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// A space ends, or belongs elsewhere. By who has its VMAs alone.
+    /// A space ends, or belongs elsewhere. By whoever has its VMAs alone.
     pub(super) fn leave_group(&self, space: &SpaceState) {
         let p = self.platform();
         let group = space.group_slot(p);

@@ -27,7 +27,7 @@ use crate::vma::{SpaceState, Vma};
 use core::sync::atomic::Ordering;
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Makes the large page that lies across `page`, if there is one, small. By who has the VMAs alone.
+    /// Makes the large page that lies across `page`, if there is one, small. By whoever holds the VMAs alone.
     pub(super) fn split_large_at(&self, space: &SpaceState, page: PageNumber) -> Result<(), Error> {
         if page == page.large() {
             return Ok(());
@@ -42,7 +42,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Makes every large page in a range small. By who has the VMAs alone.
+    /// Makes every large page in a range small. By whoever holds the VMAs alone.
     pub(super) fn split_all_large(
         &self,
         space: &SpaceState,
@@ -106,7 +106,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         &self.memmap().get(first.add(1)).owner
     }
 
-    /// The table that a large page has with it; it is the caller's. By who has the page alone, or has it locked and its
+    /// The table that a large page has with it; it is the caller's. By whoever holds the page alone, or has it locked and its
     /// VMAs alone.
     fn take_deposit(&self, first: FrameNumber) -> Option<FrameNumber> {
         let p = self.platform();
@@ -144,7 +144,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.take_deposit(first).map_or_else(make, Ok)
     }
 
-    /// Puts a table of small pages in place of a large one. By who has the VMAs alone. Gives way.
+    /// Puts a table of small pages in place of a large one. By whoever holds the VMAs alone. Gives way.
     ///
     /// Reclaim asks nobody for the VMAs: from the step on in which the table takes its place, it takes entries out of it.
     /// So all is ready before (INV-1), also what the hardware has said in the large entry until then:

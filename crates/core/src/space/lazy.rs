@@ -27,7 +27,7 @@ use crate::rule::Rule;
 use crate::space::range::Gather;
 
 impl<P: Platform> Manager<'_, P> {
-    /// Whether the content of an anonymous page may be dropped. Under the lock of a table whose entry leads to it; or by who has locked a page to which
+    /// Whether the content of an anonymous page may be dropped. Under the lock of a table whose entry leads to it; or by whoever has locked a page to which
     /// none does.
     pub(crate) fn is_lazy(&self, n: FrameNumber) -> bool {
         let (p, frame) = (self.platform(), self.memmap().get(n));

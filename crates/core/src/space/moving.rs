@@ -78,7 +78,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     }
 
     /// Moves the pages of `range` that are anonymous, present and no other space's to frames of node `to`, as many as
-    /// have room there; gives how many. Those that are [pinned](crate::Space::pin) stay, and are counted
+    /// have room there; returns how many. Those that are [pinned](crate::Space::pin) stay, and are counted
     /// ([`Counter::PinnedKept`](crate::Counter::PinnedKept)). Large pages become small ones. May wait.
     ///
     /// One flush, thus at most one IPI per CPU that uses the space and is neither lazy nor this one; none if there is
@@ -153,7 +153,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Moves the pages of a range, all of which is mapped. By who has the VMAs alone. Returns how many.
+    /// Moves the pages of a range, all of which is mapped. By whoever holds the VMAs alone. Returns how many.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]: no table to make a large page small.
@@ -178,7 +178,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if !concerns || frame.kind(p) != Kind::Anon || frame.maps.get(p) != 1 || in_swap {
                 return;
             }
-            // INV-15. A pin is taken by who shares the VMAs, so none comes meanwhile.
+            // INV-15. A pin is taken by whoever shares the VMAs, so none comes meanwhile.
             if frame.is_pinned(p) && !p.broken(Rule::PinnedIsMapped) {
                 return mm.emit(Event::PinnedKept);
             }
@@ -226,7 +226,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(moved)
     }
 
-    /// Moves a range to where nothing is mapped. By who has the VMAs alone. May wait.
+    /// Moves a range to where nothing is mapped. By whoever holds the VMAs alone. May wait.
     ///
     /// # Errors
     /// [`Error::NotMapped`], [`Error::Overlaps`], [`Error::MapCount`], [`Error::OutOfMemory`].

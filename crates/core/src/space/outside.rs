@@ -39,7 +39,7 @@ pub(super) struct Kept<'m, 'p, P: Platform> {
 
 impl<P: Platform> Kept<'_, '_, P> {
     /// This page of a file, with the reference, if it is the one that this fault has read: while the file lives a page that is
-    /// held stays in its cache, unless it is cut off. By who has the VMAs, of which one shows it.
+    /// held stays in its cache, unless it is cut off. By whoever holds the VMAs, of which one shows it.
     pub fn take_if(&mut self, (slot, file): FileAt<'_>, index: u64) -> Option<FrameNumber> {
         let p = self.mm.platform();
         let read = self.file?;

@@ -86,7 +86,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.sweeps_over() < until && !self.platform().broken(Rule::ParkedAddressFlushed)
     }
 
-    /// Parks what an operation took out of a range, if all of it can be; says whether. By who has the VMAs alone; no table
+    /// Parks what an operation took out of a range, if all of it can be; says whether. By whoever holds the VMAs alone; no table
     /// goes. May wait.
     pub(super) fn park(
         &self,
@@ -233,7 +233,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// The same for one page at a fault, by who shares the VMAs, with the lock of the entry's table let go.
+    /// The same for one page at a fault, by whoever shares the VMAs, with the lock of the entry's table let go.
     pub(super) fn settle_one(&self, id: SpaceId, leaf: table::Leaf, page: PageNumber, seen: Entry) {
         if seen.parked_until().is_some_and(|until| self.may_be_used(until)) {
             self.emit(Event::DeferredCompleted);

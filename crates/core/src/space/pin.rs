@@ -285,7 +285,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Pins a page as far as nothing is to be waited for. By who shares the VMAs.
+    /// Pins a page as far as nothing is to be waited for. By whoever shares the VMAs.
     fn pin_step(
         &self,
         (id, space, vma): (SpaceId, &SpaceState, &Vma),

@@ -43,7 +43,7 @@ pub(super) struct FlushedGather {
 }
 
 impl<'p> Gather<'p> {
-    /// An operation begins to change entries. By who has the space's VMAs alone, until those that it changes are leaving or flushed.
+    /// An operation begins to change entries. By whoever has the space's VMAs alone, until those that it changes are leaving or flushed.
     pub fn begin<P: Platform>(p: &P, space: &'p SpaceState) -> Gather<'p> {
         space.changing.fetch_add(p, 1, Ordering::Relaxed);
         let under_tables = PageRange::new(PageNumber(0), 0);
@@ -130,7 +130,7 @@ impl<'p> Gather<'p> {
         self.already_flushed(p)
     }
 
-    /// For who has made all CPUs let go of the space before it took anything out.
+    /// For whoever has made all CPUs let go of the space before it took anything out.
     pub fn already_flushed<P: Platform>(self, p: &P) -> FlushedGather {
         // Release: whoever finds the space at rest finds every CPU flushed.
         self.space.changing.fetch_sub(p, 1, Ordering::Release);
@@ -146,7 +146,7 @@ impl FlushedGather {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Makes the ends of a range borders between VMAs, and between large pages. By who has the VMAs alone. May
+    /// Makes the ends of a range borders between VMAs, and between large pages. By whoever holds the VMAs alone. May
     /// wait for memory; costs no flush.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         });
     }
 
-    /// The same until `each` wants no more; gives the page at which it said so.
+    /// The same until `each` wants no more; returns the page at which it said so.
     pub(super) fn visit_until(
         &self,
         space: &SpaceState,
@@ -321,7 +321,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         table::free_unhooked(self, flushed.tables, range, work, &mut |entry| gone.add_entry(self, entry));
     }
 
-    /// Lets go of the tables that lead to nothing any more, since nothing is mapped in `range` and no entry is left there. By who has the VMAs alone.
+    /// Lets go of the tables that lead to nothing any more, since nothing is mapped in `range` and no entry is left there. By whoever holds the VMAs alone.
     /// At most one IPI for each CPU that uses the space, lazy ones too (INV-9); none if no table goes.
     pub(super) fn drop_emptied(
         &self,
@@ -346,7 +346,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         gone.free(self);
     }
 
-    /// What is in the tables that stay. By who has the VMAs alone, or while those of the range are leaving.
+    /// What is in the tables that stay. By whoever holds the VMAs alone, or while those of the range are leaving.
     pub(super) fn drop_entries(
         &self,
         space: &SpaceState,

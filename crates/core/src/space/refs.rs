@@ -72,7 +72,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// The swap slot of a page that no entry leads to. By who holds the page.
+    /// The swap slot of a page that no entry leads to. By whoever holds the page.
     fn slot_without_mapping(&self, n: FrameNumber) -> Option<u32> {
         let slot = self.slot_of(n)?;
         (self.memmap().get(n).maps.load(self.platform(), Ordering::Relaxed) == 0).then_some(slot)

@@ -105,7 +105,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Has the VMA that ends where `gained` begins, where nothing is mapped, show that too. By who has the VMAs alone.
+    /// Has the VMA that ends where `gained` begins, where nothing is mapped, show that too. By whoever holds the VMAs alone.
     fn grow(&self, (id, space): (SpaceId, &SpaceState), gained: PageRange, work: &mut Work<'_, 'p, P>) {
         let p = self.platform();
         self.settle(id, space, gained, work);

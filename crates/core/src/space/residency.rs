@@ -265,7 +265,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Shows `each` the entries of a range that are not in a gap, with how many of its pages each covers, until it wants no more; returns the
-    /// page at which it said so, or the end. A large page may lie across an end. By who shares the VMAs.
+    /// page at which it said so, or the end. A large page may lie across an end. By whoever shares the VMAs.
     pub(super) fn look_through(
         &self,
         space: &SpaceState,

@@ -85,7 +85,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Unmaps a range, all of which is mapped. By who has the VMAs alone, none of which is leaving there. May wait.
+    /// Unmaps a range, all of which is mapped. By whoever holds the VMAs alone, none of which is leaving there. May wait.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] and [`Error::MapCount`] where something lies across an end of it.
@@ -136,7 +136,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Makes a range whole VMAs that can be left to themselves during the flush, if that is worth the trouble: somebody waits for the
-    /// VMAs, nobody waits until nothing is leaving, and there is memory. By who has the VMAs alone.
+    /// VMAs, nobody waits until nothing is leaving, and there is memory. By whoever holds the VMAs alone.
     fn may_leave(
         &self,
         (id, space): (SpaceId, &'p SpaceState),

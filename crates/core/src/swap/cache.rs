@@ -48,14 +48,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             && Frame::is_memory(self.memmap().get(n).state.get(self.platform()))
     }
 
-    /// The slot of an anonymous page in the swap cache. For who holds the page; stable while it is locked.
+    /// The slot of an anonymous page in the swap cache. For whoever holds the page; stable while it is locked.
     pub(crate) fn slot_of(&self, n: FrameNumber) -> Option<u32> {
         if self.is_swappable(n) { self.memmap().get(n).slot(self.platform()) } else { None }
     }
 
     /// Gives an anonymous page a slot, if it has none and there is one: it is in the swap cache from now on, and dirty. One
     /// whose device takes nothing any more, or not at the moment what the page has to write, is given back for another,
-    /// unless an entry names it: then it stays in memory with the slot, if the device takes nothing any more. By who has locked the
+    /// unless an entry names it: then it stays in memory with the slot, if the device takes nothing any more. By whoever has locked the
     /// page. Any spin lock but those of clusters may be held.
     pub(crate) fn swap_add(&self, n: FrameNumber) -> Added {
         let (p, frame) = (self.platform(), self.memmap().get(n));
@@ -100,7 +100,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         cluster.clear_page(slot);
     }
 
-    /// Whether an entry names the slot of an anonymous page, so that its content must be kept. By who has locked it.
+    /// Whether an entry names the slot of an anonymous page, so that its content must be kept. By whoever has locked it.
     pub(crate) fn slot_is_used(&self, n: FrameNumber) -> bool {
         self.slot_of(n).is_some_and(|slot| self.swap_users(slot) > 0)
     }
@@ -119,7 +119,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Cluster::of(self, slot).add_user(slot);
     }
 
-    /// Entries that name a slot. A moment's truth, but for who has its page locked: then none is added.
+    /// Entries that name a slot. A moment's truth, but for whoever has its page locked: then none is added.
     pub(crate) fn swap_users(&self, slot: u32) -> u32 {
         Cluster::of(self, slot).users(slot)
     }
@@ -237,7 +237,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.memmap().get(n).refs.fetch_sub(p, 1, Ordering::AcqRel);
     }
 
-    /// Takes a page out of the cache whose content could not be read. The entries go on naming the slot. By who has
+    /// Takes a page out of the cache whose content could not be read. The entries go on naming the slot. By whoever has
     /// locked it.
     pub(super) fn swap_forget(&self, n: FrameNumber, slot: u32) {
         let cluster = Cluster::of(self, slot);

@@ -92,7 +92,7 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
         users.set(self.mm.platform(), users.get(self.mm.platform()) + 1);
     }
 
-    /// One entry less names it; gives how many are left. A slot without users and page is free from here on.
+    /// One entry less names it; returns how many are left. A slot without users and page is free from here on.
     pub fn remove_user(&self, slot: u32) -> u32 {
         let p = self.mm.platform();
         let users = &self.slot(slot).users;
@@ -160,7 +160,7 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
 }
 
 impl<P: Platform> Manager<'_, P> {
-    /// A free slot for a page, on the device of the highest priority that has one; gives its number.
+    /// A free slot for a page, on the device of the highest priority that has one; returns its number.
     ///
     /// Each CPU goes on where it took its last one: so pages that go out together lie together, and CPUs seldom meet in
     /// a cluster. If one device fails to give a slot, the next is asked.

@@ -137,7 +137,7 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
     }
 
     /// Lets readers be counted from here on, and looks at all slots that may name the lock until `look` has seen enough; says
-    /// whether it has seen all. By who has the counted lock alone.
+    /// whether it has seen all. By whoever has the counted lock alone.
     fn look_through<'p, P: Platform + 'p>(
         &self,
         mm: &impl Holder<'p, P>,
@@ -159,7 +159,7 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
         self.counted.is_written(p)
     }
 
-    /// Whether anybody waits for who has it alone, and asks. A moment's truth.
+    /// Whether anybody waits for whoever has it alone, and asks. A moment's truth.
     pub fn is_awaited<P: Platform>(&self, p: &P) -> bool {
         self.counted.is_awaited(p)
     }

@@ -48,7 +48,7 @@ impl Gate {
         self.word.fetch_and(p, !OPEN, Ordering::Acquire) & !OPEN == 0
     }
 
-    /// Waits until nobody is inside. By who has shut it. May wait.
+    /// Waits until nobody is inside. By whoever has shut it. May wait.
     pub fn wait_empty<P: Platform>(&self, p: &P) {
         // Acquire: as above.
         let is_empty = || self.word.load(p, Ordering::Acquire) & !OPEN == 0;
@@ -64,13 +64,13 @@ impl Gate {
         found.is_ok() || found == Err(0)
     }
 
-    /// Opens it. By who has shut it, or made it.
+    /// Opens it. By whoever has shut it, or made it.
     pub fn open<P: Platform>(&self, p: &P) {
         // Release: partner of the Acquire of who enters.
         self.word.fetch_or(p, OPEN, Ordering::Release);
     }
 
-    /// Whether it is shut, and nobody is inside. A moment's truth, but for who has shut it.
+    /// Whether it is shut, and nobody is inside. A moment's truth, but for whoever has shut it.
     pub(crate) fn is_shut<P: Platform>(&self, p: &P) -> bool {
         self.word.get(p) == 0
     }

@@ -93,7 +93,7 @@ impl<const WHICH: u8> RwLock<WHICH> {
             || next.load(p, Ordering::Relaxed) != turn.load(p, Ordering::Relaxed)
     }
 
-    /// Whether anybody waits for who has it alone, and who asks is that. A moment's truth.
+    /// Whether anybody waits for whoever has it alone, and who asks is that. A moment's truth.
     pub(super) fn is_awaited<P: Platform>(&self, p: &P) -> bool {
         let Words { state, next, turn } = &self.words;
         // Those who stand behind the writer are counted among who has it until they sleep.

@@ -67,31 +67,31 @@ macro_rules! word {
             pub fn swap<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).swap(value, order)
             }
-            /// Adds; gives what was there.
+            /// Adds; returns what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
             pub fn fetch_add<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_add(value, order)
             }
-            /// Subtracts; gives what was there.
+            /// Subtracts; returns what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
             pub fn fetch_sub<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_sub(value, order)
             }
-            /// Sets bits; gives what was there.
+            /// Sets bits; returns what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
             pub fn fetch_or<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_or(value, order)
             }
-            /// Keeps only these bits; gives what was there.
+            /// Keeps only these bits; returns what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
             pub fn fetch_and<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_and(value, order)
             }
-            /// Raises to at least `value`; gives what was there.
+            /// Raises to at least `value`; returns what was there.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
             pub fn fetch_max<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {

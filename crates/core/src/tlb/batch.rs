@@ -159,7 +159,7 @@ impl<'m, 'p, P: Platform> UnmapBatch<'m, 'p, P> {
         self.mm
     }
 
-    /// An entry of `space` was cleared and this batch owes its flush; gives the generation to wait for.
+    /// An entry of `space` was cleared and this batch owes its flush; returns the generation to wait for.
     /// Under the lock of the entry's table.
     #[doc(alias = "arch_tlbbatch_add_pending")]
     pub(crate) fn defer(&self, id: SpaceId, space: &SpaceState) -> Generation {

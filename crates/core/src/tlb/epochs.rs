@@ -61,7 +61,7 @@ impl Epochs {
         self.last_over(p) == last && self.begun.replace(p, last, last + 1, Ordering::AcqRel).is_ok()
     }
 
-    /// Begins one even if another is under way, which is over with this one then; gives its number. `None`: somebody looks at
+    /// Begins one even if another is under way, which is over with this one then; returns its number. `None`: somebody looks at
     /// this moment.
     pub fn begin_anew<P: Platform>(&self, p: &P, look: &Look) -> Option<u64> {
         // As in `look`.
@@ -111,7 +111,7 @@ impl Epochs {
         let mut is_over = false;
         if !self.at_rest(p) {
             let last = self.last(p);
-            // Partner: the fence of who comes back.
+            // Partner: the fence of whoever comes back.
             full_fence(p);
             let (cpus, first) = (p.possible_cpus(), look.next.get(p));
             let mut cpu = first;

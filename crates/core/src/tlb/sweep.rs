@@ -105,7 +105,7 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    /// Whether a CPU may have cached what the entry of a page was until it was taken out, or lost a right. By who has its
+    /// Whether a CPU may have cached what the entry of a page was until it was taken out, or lost a right. By whoever has its
     /// table's lock.
     pub(crate) fn may_be_cached(&self, space: &SpaceState, page: PageNumber, old: Entry) -> bool {
         let uncached = self.stamps() && !old.has(Entry::ACCESSED) && self.idle(old) != Idle::Unswept;

@@ -171,7 +171,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         here.slot().tlb.loaded().map(|slot| self.space_id(slot))
     }
 
-    /// Ends a space unless another CPU runs in it: then nothing has changed. By who has its VMAs alone. Lazy CPUs may
+    /// Ends a space unless another CPU runs in it: then nothing has changed. By whoever has its VMAs alone. Lazy CPUs may
     /// still have it loaded.
     pub(crate) fn end_unless_used(&self, id: SpaceId, space: &SpaceState) -> Result<(), Error> {
         let here = CpuGuard::new(self);

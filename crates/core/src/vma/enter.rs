@@ -88,7 +88,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             .take_while(move |vma| vma.range(p).start <= range.end())
     }
 
-    /// Shuts the VMAs that touch a range, and waits until no fault is inside. By who has the VMAs alone. May wait.
+    /// Shuts the VMAs that touch a range, and waits until no fault is inside. By whoever holds the VMAs alone. May wait.
     pub(super) fn shut_vmas(&self, space: &SpaceState, range: PageRange) {
         let p = self.platform();
         let mut work = Work::begin(self);
@@ -102,7 +102,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Shuts them if no fault is inside; whether it did. By who has the VMAs alone. Never waits.
+    /// Shuts them if no fault is inside; whether it did. By whoever holds the VMAs alone. Never waits.
     pub(super) fn try_shut_vmas(&self, space: &SpaceState, range: PageRange) -> bool {
         let p = self.platform();
         let shut = self.vmas_at(space, range).all(|vma| vma.gate.try_shut(p));
@@ -112,7 +112,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         shut
     }
 
-    /// Opens those that touch a range, but for those that are leaving. By who has the VMAs alone, or the whole space, and has changed what he wanted to.
+    /// Opens those that touch a range, but for those that are leaving. By whoever holds the VMAs alone, or the whole space, and has changed what he wanted to.
     pub(crate) fn open_vmas(&self, space: &SpaceState, range: PageRange) {
         let (p, mut work) = (self.platform(), Work::begin(self));
         self.vmas_at(space, range).for_each(|vma| {

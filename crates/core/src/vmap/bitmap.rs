@@ -16,7 +16,7 @@ const WORDS: usize = (BLOCK / WORD) as usize;
 /// A block.
 #[repr(C, align(64))]
 pub(crate) struct VmapBlock {
-    /// Its first page. Believed only by who has claimed a slot of it.
+    /// Its first page. Believed only by whoever has claimed a slot of it.
     pub(super) start: Word64,
     /// Its addresses.
     pub(super) extent: Word32,
@@ -74,7 +74,7 @@ impl VmapBlock {
         &self.parts[..(block_pages / WORD) as usize]
     }
 
-    /// Claims so many pages; gives their place in the block.
+    /// Claims so many pages; returns their place in the block.
     pub(super) fn claim<P: Hooks>(&self, p: &P, block_pages: u64, pages: u64) -> Option<u64> {
         self.parts(block_pages).iter().enumerate().find_map(|(index, part)| {
             let mut free = part.free.load(p, Ordering::Relaxed);

@@ -94,7 +94,7 @@ fn turn_to_next<'p, P: Platform>(
     false
 }
 
-/// Claims in a block, by its handle plus one; gives the first page.
+/// Claims in a block, by its handle plus one; returns the first page.
 fn claim_in<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &KernelRange<'p>,
@@ -172,7 +172,7 @@ fn make<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Result<u32
     Ok(reserved)
 }
 
-/// Claims wherever there is room, in the block of any CPU. For who would get nothing else. No lock.
+/// Claims wherever there is room, in the block of any CPU. For whoever would get nothing else. No lock.
 fn anywhere<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, pages: u64) -> Option<PageNumber> {
     v.state.blocks.used(mm).find_map(|handle| claim_in(mm, v, handle + 1, pages))
 }

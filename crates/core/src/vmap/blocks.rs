@@ -74,7 +74,7 @@ pub(super) fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<
 }
 
 /// Looks at all blocks of all CPUs: what was flushed is clear, and with `back` those in which nothing is taken are given
-/// back. For who is short of addresses.
+/// back. For whoever is short of addresses.
 pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, back: bool) {
     let p = mm.platform();
     for cache in v.cpus.iter().filter(|cache| cache.blocks.any(p)) {
@@ -89,7 +89,7 @@ pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>,
     }
 }
 
-/// Looks at so many blocks of a CPU, at most [`LOOKS`]; gives those that are closed for good. Under its lock.
+/// Looks at so many blocks of a CPU, at most [`LOOKS`]; returns those that are closed for good. Under its lock.
 fn freshen_some<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &KernelRange<'p>,

@@ -86,7 +86,7 @@ pub(super) struct Batch {
 /// What all read, and what is written twice a purge: where many CPUs map, each write costs each of them a move of the line.
 #[repr(C, align(64))]
 pub(super) struct Numbers {
-    /// The last purge that has begun, and the last one that has flushed. Written by who has the purge's lock; with
+    /// The last purge that has begun, and the last one that has flushed. Written by whoever has the purge's lock; with
     /// `vmap=sweep`, of sweeps.
     pub sweeps: Epochs,
     /// Pages that wait before a purge is asked for; with `vmap=sweep`, on one CPU before it begins a sweep.

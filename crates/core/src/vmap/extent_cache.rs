@@ -76,7 +76,7 @@ impl ExtentCache {
         work()
     }
 
-    /// Moves on what was flushed meanwhile; gives the number of the purge that new things wait for. Under the lock.
+    /// Moves on what was flushed meanwhile; returns the number of the purge that new things wait for. Under the lock.
     pub fn turn<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> u64 {
         let (p, numbers) = (mm.platform(), &v.state.numbers);
         let next = numbers.next(p);
@@ -131,7 +131,7 @@ impl ExtentCache {
         }
     }
 
-    /// Counts pages that wait from here on; gives how many all should hear of, or 0. Under the lock.
+    /// Counts pages that wait from here on; returns how many all should hear of, or 0. Under the lock.
     fn count<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, range: PageRange) -> u64 {
         let p = mm.platform();
         let pages = self.pages.get(p);
@@ -151,7 +151,7 @@ impl ExtentCache {
         untold
     }
 
-    /// What waits here for purge `n`, which has begun. By who has the purge's lock.
+    /// What waits here for purge `n`, which has begun. By whoever has the purge's lock.
     pub fn visit<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>, n: u64) -> Option<Found> {
         let p = mm.platform();
         // Relaxed: the fences order it: see above.
@@ -177,7 +177,7 @@ impl ExtentCache {
         })
     }
 
-    /// Takes all that was flushed: a list of handles plus one. For who is short of addresses.
+    /// Takes all that was flushed: a list of handles plus one. For whoever is short of addresses.
     pub fn drain<'p, P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> u32 {
         self.with(mm, || {
             self.heed_visit(mm, v);

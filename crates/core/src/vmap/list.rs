@@ -60,7 +60,7 @@ impl HandleList {
         first
     }
 
-    /// Takes one out that fits, of the first so many; gives it, and what `fits` said, which gives the link too.
+    /// Takes one out that fits, of the first so many; returns it, and what `fits` said, which gives the link too.
     pub fn take_one<'p, P: Platform, T>(
         &self,
         p: &P,

@@ -146,7 +146,7 @@ impl<'p> KernelRange<'p> {
 }
 
 impl<'p, P: Platform> Vmap<'_, 'p, P> {
-    /// Maps frames, in this order, at contiguous kernel addresses; gives these. The frames stay the caller's, who must not
+    /// Maps frames, in this order, at contiguous kernel addresses; returns these. The frames stay the caller's, who must not
     /// free them before [`Vmap::unmap`](crate::Vmap::unmap) and a purge: see [`Vmap::unmap_aliases`](crate::Vmap::unmap_aliases).
     ///
     /// In a task's context; may wait. Costs no IPI unless addresses are short and must be purged.
@@ -209,7 +209,7 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
         mm.release_kernel(start, extent::Purpose::Map)
     }
 
-    /// Maps `pages` frames of its own, not cleared, at contiguous kernel addresses; gives these. `place` says of which node
+    /// Maps `pages` frames of its own, not cleared, at contiguous kernel addresses; returns these. `place` says of which node
     /// the frames should be.
     ///
     /// Context and cost as of [`Vmap::map`](crate::Vmap::map).
@@ -374,7 +374,7 @@ impl<'p, P: Platform> Vmap<'_, 'p, P> {
         Ok(())
     }
 
-    /// When it returns no CPU can use any address that was unmapped before it was called: for who gives frames to somebody
+    /// When it returns no CPU can use any address that was unmapped before it was called: for whoever gives frames to somebody
     /// that must not be seen through old mappings (PITFALLS 28). Free addresses and frames are a by-product.
     ///
     /// In a task's context with interrupts on; may wait for a running purge. At most one IPI per CPU that is online but
@@ -578,7 +578,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.vmap.is_some_and(|v| v.cpus[cpu.index()].blocks.any(self.platform()))
     }
 
-    /// Frees the frames that wait for a purge, if at least so many do; gives how many. For who reclaims: may wait. With
+    /// Frees the frames that wait for a purge, if at least so many do; returns how many. For whoever reclaims: may wait. With
     /// `vmap=sweep` those that were flushed by now, unless this is the `last` resort.
     pub(crate) fn purge_frames(&self, least: u32, last: bool) -> u32 {
         let Some(v) = &self.vmap else { return 0 };

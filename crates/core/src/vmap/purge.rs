@@ -95,7 +95,7 @@ pub(super) fn serve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     free_owning(mm, v);
 }
 
-/// Frees frames that wait; gives how many. As [`Manager::purge_frames`] says.
+/// Frees frames that wait; returns how many. As [`Manager::purge_frames`] says.
 pub(super) fn free_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, last: bool) -> u64 {
     let Some(sweeping) = &v.sweeping else {
         let frames = waits(mm, v).frames;
@@ -125,7 +125,7 @@ pub(super) fn free_frames<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<
     freed
 }
 
-/// Flushes all that waits and makes it free; gives how many pages, and `None` if there was nothing to do. Waits for a running
+/// Flushes all that waits and makes it free; returns how many pages, and `None` if there was nothing to do. Waits for a running
 /// purge first. Interrupts are on.
 pub(super) fn purge<'p, P: Platform>(
     mm: &Manager<'p, P>,
@@ -139,7 +139,7 @@ pub(super) fn purge<'p, P: Platform>(
     Some(purge_alone(mm, v, effort))
 }
 
-/// The same by who has the purge's lock.
+/// The same by whoever has the purge's lock.
 fn purge_alone<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, effort: Effort) -> u64 {
     let _scope = charge(mm.platform(), Scope::VmapPurge);
     let (p, numbers) = (mm.platform(), &v.state.numbers);
@@ -228,7 +228,7 @@ impl FlushedExtents {
     }
 }
 
-/// Frees the frames of extents that have some and were flushed, and makes these free; gives how many frames. By who has the
+/// Frees the frames of extents that have some and were flushed, and makes these free; returns how many frames. By whoever has the
 /// purge's lock.
 fn free_owning<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> u64 {
     let p = mm.platform();

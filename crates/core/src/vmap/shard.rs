@@ -127,7 +127,7 @@ impl<'p> KernelRange<'p> {
         Owned::new(handle, place)
     }
 
-    /// Cuts `place` out of a free extent; gives a slot that describes nothing yet. `None`, with nothing changed, if there
+    /// Cuts `place` out of a free extent; returns a slot that describes nothing yet. `None`, with nothing changed, if there
     /// are too few slots. Under the shard's lock.
     pub(super) fn cut<P: Platform>(
         &self,

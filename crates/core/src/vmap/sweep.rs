@@ -434,7 +434,7 @@ pub(super) fn hasten<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, 
     }
 }
 
-/// Moves what has frames and was flushed, of all CPUs, to those that are being freed. By who has the purge's lock.
+/// Moves what has frames and was flushed, of all CPUs, to those that are being freed. By whoever has the purge's lock.
 pub(super) fn gather<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<'p>) {
     let (p, owners) = (mm.platform(), &s.shared.owners);
     owners.for_each(p, |cpu| {

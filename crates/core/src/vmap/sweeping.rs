@@ -31,7 +31,7 @@ pub(super) struct Shared {
     pub(super) owners: CpuMask,
 }
 
-/// On a line of its own: read by who has unmapped a share.
+/// On a line of its own: read by whoever has unmapped a share.
 #[repr(C, align(64))]
 pub(super) struct Demand {
     /// Somebody has unmapped enough for another sweep since the last began.

@@ -78,7 +78,7 @@ impl<'p> KernelRange<'p> {
         }
     }
 
-    /// Takes an extent out of use that starts here and is used for this; gives it, its pages, and those without a guard.
+    /// Takes an extent out of use that starts here and is used for this; returns it, its pages, and those without a guard.
     /// Whoever gets it is alone with it. Any context.
     pub(super) fn withdraw<P: Platform>(
         &self,

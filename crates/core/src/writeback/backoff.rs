@@ -59,7 +59,7 @@ impl Backoff {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// What is known of the device of a page that has one. By who has locked it.
+    /// What is known of the device of a page that has one. By whoever has locked it.
     pub(crate) fn backoff_of(&self, n: FrameNumber) -> &'p Backoff {
         match self.slot_of(n) {
             Some(slot) => self.swap_backoff(slot),

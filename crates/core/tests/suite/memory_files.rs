@@ -504,7 +504,7 @@ const COUNT: u64 = 4;
 /// A page that operations are about.
 const ONE: u64 = 1;
 
-/// Something done with the file by who runs in a space that shows it, and what it makes of its pages.
+/// Something done with the file by whoever runs in a space that shows it, and what it makes of its pages.
 struct Op {
     name: &'static str,
     run: fn(&Mm<'_>, SpaceId, FileId),

@@ -144,7 +144,7 @@ fn fill(mm: &Mm<'_>, node: u32) -> Vec<Frames> {
     own
 }
 
-/// Where a node is full others serve, but for who is bound: he gets what can be reclaimed there, and in the end nothing.
+/// Where a node is full others serve, but for whoever is bound: he gets what can be reclaimed there, and in the end nothing.
 #[test]
 fn where_a_node_is_full_only_those_who_are_bound_do_without() {
     Host::new(four()).run(bare("linux"), |mm| {

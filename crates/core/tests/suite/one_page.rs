@@ -108,7 +108,7 @@ fn misses(mm: &Mm<'_>, way: Way, place: Place) -> (bool, Option<u32>) {
     let mut shared = shared(mm);
     let [writer, reader] = shared.spaces;
     if way == Way::Offline {
-        // There is some elsewhere for who wants the page.
+        // There is some elsewhere for whoever wants the page.
         give_back(mm, std::mem::take(&mut shared.held));
     }
     let left = Rc::new(Cell::new(None));

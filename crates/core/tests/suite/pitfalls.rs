@@ -96,7 +96,7 @@ fn p01_a_fork_flushes_before_it_returns() {
 }
 
 /// While CPU 0's flush waits for CPU 2, CPU 1 reclaims a page of the same space and stands still before its own flush.
-/// CPU 0 then unmaps that page; gives what CPU 2 still reads there, and the flushes that were completed early.
+/// CPU 0 then unmaps that page; returns what CPU 2 still reads there, and the flushes that were completed early.
 fn deferred_during_a_flush(broken: Option<Rule>) -> (Option<u64>, u64) {
     let host = machine(3, broken);
     host.run(bare("linux"), |mm| {

@@ -12,7 +12,7 @@ use quietmm::{Config, Error, PageNumber, Prot, SpaceId, UserAccess};
 
 const AT: u64 = 0x1000;
 
-/// Maps single pages, with holes between them, until that fails; gives how many, and why it failed.
+/// Maps single pages, with holes between them, until that fails; returns how many, and why it failed.
 fn map_all(mm: &Mm<'_>, id: SpaceId) -> (u64, Error) {
     for n in 0.. {
         if let Err(error) = mm.space(id).map(pages(AT + 2 * n, 1), ANON, Prot::ReadWrite) {

@@ -14,7 +14,7 @@ use machine::{Mm, Setup, give_back, pages, settled};
 use quietmm::platform::DeviceError;
 use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
 
-/// Something done to a space; gives the space in which to look.
+/// Something done to a space; returns the space in which to look.
 type Way = fn(&Mm<'_>, SpaceId) -> SpaceId;
 
 fn setup(cpus: u32) -> Setup {

@@ -47,7 +47,7 @@ fn beside(host: &Host, mut works: Vec<Work<'_>>, mut asides: Vec<Rc<Aside>>, mai
 struct Came {
     /// Unmaps after which a CPU still had a page cached.
     late: u32,
-    /// Interrupts to who runs in the space, and to who is lazy.
+    /// Interrupts to whoever runs in the space, and to whoever is lazy.
     runs: usize,
     lazy: usize,
     /// Flushes of all that who runs has, rather than of pages.

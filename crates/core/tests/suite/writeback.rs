@@ -74,7 +74,7 @@ fn what_the_device_does_not_take_stays_dirty() {
     });
 }
 
-/// While CPU 0 writes the page at `AT` out CPU 1 does `work`; gives whether it had to wait for the page.
+/// While CPU 0 writes the page at `AT` out CPU 1 does `work`; returns whether it had to wait for the page.
 fn waits_during_io(work: impl FnOnce(&Mm<'_>, SpaceId) + 'static) -> bool {
     waits_during_io_of(|mm, id, _| work(mm, id))
 }

@@ -38,7 +38,7 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// A name that may be. There are programs' own, of files and directories, and those of who may do everything.
+    /// A name that may be. There are programs' own, of files and directories, and those of whoever may do everything.
     fn attribute_name(&self, at: u64, inode: &Inode, writes: bool) -> Result<Vec<u8>, Errno> {
         let name = self.load_text(at, LONGEST_NAME).map_err(|error| match error {
             Errno::ENAMETOOLONG => Errno::ERANGE,
@@ -96,7 +96,7 @@ impl<M: Machine> Linux<'_, M> {
         Ok(0)
     }
 
-    /// Gives bytes to who has room for them, and says how many there are to who has none.
+    /// Gives bytes to whoever has room for them, and says how many there are to whoever has none.
     fn give(&self, bytes: &[u8], to: u64, room: u64) -> Answer {
         if room != 0 {
             if bytes.len() as u64 > room {

@@ -88,7 +88,7 @@ impl<M: Machine> Linux<'_, M> {
         thread.process.timers.with(|timers| timers.remove(&(id as u32))).map(|_| 0).ok_or(Errno::EINVAL)
     }
 
-    /// Rings those of a process that are due; gives when the next one is.
+    /// Rings those of a process that are due; returns when the next one is.
     pub(crate) fn ring(&self, process: &Arc<Process>, now: u64) -> Option<u64> {
         let mut due = alloc::vec::Vec::new();
         let next = process.timers.with(|timers| {

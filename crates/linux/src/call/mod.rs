@@ -467,7 +467,7 @@ pub fn call<M: Machine>(
         n::shutdown => linux.shutdown(thread, a, b),
         n::setsockopt => linux.setsockopt(thread, [a, b, c, d, e]),
         n::getsockopt => linux.getsockopt(thread, [a, b, c, d, e]),
-        // As on a machine whose CPUs have no such keys, and for who may not.
+        // As on a machine whose CPUs have no such keys, and for whoever may not.
         n::pkey_alloc => Err(Errno::ENOSPC),
         n::pkey_free => Err(Errno::EINVAL),
         n::pkey_mprotect if d as i32 == -1 => linux.mprotect(thread, all),

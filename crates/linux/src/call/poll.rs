@@ -58,7 +58,7 @@ fn of_socket(socket: &Socket) -> u32 {
 }
 
 impl<M: Machine> Linux<'_, M> {
-    /// What an open file is ready for, and how often it has changed for who reads and for who writes, if that is known.
+    /// What an open file is ready for, and how often it has changed for whoever reads and for whoever writes, if that is known.
     pub(super) fn look(&self, thread: &Thread, open: &Open, looks: &Looks) -> (u32, Option<[u64; 2]>) {
         self.look_below(thread, open, DEEPEST, looks)
     }

@@ -340,7 +340,7 @@ impl<M: Machine> Linux<'_, M> {
         if !master && terminal.is_over() {
             return Err(Errno::EIO);
         }
-        // What changes something is for who is in front.
+        // What changes something is for whoever is in front.
         if !master && matches!(what, 0x5402..=0x5404 | 0x5406..=0x540b | 0x5410 | 0x402c_542b..=0x402c_542d) {
             self.in_front(thread, terminal, number::TERMINAL_OUT).map_err(|error| match error {
                 Errno::EIO if what == 0x5410 => Errno::ENOTTY,

@@ -138,7 +138,7 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// Sets the alarm of a process; gives what was left of the one before, and its repetition.
+    /// Sets the alarm of a process; returns what was left of the one before, and its repetition.
     pub(crate) fn set_alarm(&self, thread: &Thread, ns: u64, every: u64) -> Result<(u64, u64), Errno> {
         let now = self.now();
         let new = if ns == 0 { 0 } else { now.saturating_add(ns) };

@@ -149,7 +149,7 @@ fn orderings_that_are_missing_are_seen() {
     let back = Fault::without_fence("tlb/switch.rs", "if slot.presence.word.get(p) != Presence::LAZY");
     sweep_and_leave_lazy().fails(back);
     sweep_and_leave_lazy()
-        .fails(Fault::without_fence("tlb/epochs.rs", "// Partner: the fence of who comes back."));
+        .fails(Fault::without_fence("tlb/epochs.rs", "// Partner: the fence of whoever comes back."));
     sweep_and_enter_lazy().fails(Fault::without("tlb/local.rs", "Presence::LAZY, Ordering::Release"));
     // Release and Acquire of `swept` are not seen to be missing: the fences about them order what the CPUs did, too.
     age_and_sweep().fails(Fault::without_fence("paging/table.rs", "first(Stamp::after(p, epoch))"));

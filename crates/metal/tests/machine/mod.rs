@@ -80,7 +80,7 @@ impl Machine {
         self.until(words, |outcome| outcome.end == End::Failed).ended(End::Failed).says(how)
     }
 
-    /// Boots it until it ends as wanted, as often as it may; gives the last.
+    /// Boots it until it ends as wanted, as often as it may; returns the last.
     fn until(self, words: &str, wanted: impl Fn(&Outcome) -> bool) -> Outcome {
         // A disk answers when the host has time, also where instructions are counted.
         let real = self.disk || self.period.is_none();

@@ -10,7 +10,7 @@ use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 
-/// How many tables there are under `root`, with it. By who shares the VMAs: none goes meanwhile. Gives way between tables.
+/// How many tables there are under `root`, with it. By whoever shares the VMAs: none goes meanwhile. Gives way between tables.
 pub(crate) fn count_tables<P: Platform>(
     mm: &Manager<'_, P>,
     root: FrameNumber,

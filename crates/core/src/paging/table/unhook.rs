@@ -11,7 +11,7 @@ use crate::platform::Platform;
 use crate::resched::{Work, cost};
 
 /// Takes the table of small pages that `page` is in out of the tree; nothing takes its place. What is in it can be looked at until it is freed: when
-/// no CPU and no reverse map can be in it any more (INV-9). By who has the VMAs alone.
+/// no CPU and no reverse map can be in it any more (INV-9). By whoever holds the VMAs alone.
 pub(crate) fn unhook_small<P: Platform>(mm: &Manager<'_, P>, root: FrameNumber, page: PageNumber) {
     let above = large_of(mm, root, page);
     above.lock(mm).take(page);

@@ -87,7 +87,7 @@ pub(crate) fn is_kept<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) -
     kept
 }
 
-/// Clears one entry, flushed or left to the batch as the policy says; gives whether it did, which where it `must` it does.
+/// Clears one entry, flushed or left to the batch as the policy says; returns whether it did, which where it `must` it does.
 pub(crate) fn clear<P: Platform>(
     batch: &UnmapBatch<'_, '_, P>,
     n: FrameNumber,

@@ -41,7 +41,7 @@ fn port_in(address: &[u8]) -> u16 {
     u16::from_be_bytes([address[2], address[3]])
 }
 
-/// Where a socket is that is bound to all addresses, for who has come to it by this one.
+/// Where a socket is that is bound to all addresses, for whoever has come to it by this one.
 pub(super) fn where_found(own: &Arc<[u8]>, by: &[u8]) -> Arc<[u8]> {
     let family = u16::from_le_bytes([own[0], own[1]]);
     let host = match family {

@@ -13,7 +13,7 @@ use crate::socket::{Received, Socket, kind};
 use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
-    /// Receives into several buffers; gives how many bytes, and what else came.
+    /// Receives into several buffers; returns how many bytes, and what else came.
     pub(in crate::call) fn receive(
         &self,
         thread: &Thread,

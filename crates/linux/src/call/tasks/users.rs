@@ -46,7 +46,7 @@ impl<M: Machine> Linux<'_, M> {
         thread.process.owner.with(|owner| *owner.ids(which))
     }
 
-    /// `setuid`: all of them, of who may do everything; of others the effective one.
+    /// `setuid`: all of them, of whoever may do everything; of others the effective one.
     pub(crate) fn set_id(&self, thread: &Thread, which: Which, id: u64) -> Answer {
         let id = id as u32;
         if id == SAME {

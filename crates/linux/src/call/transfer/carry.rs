@@ -65,7 +65,7 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// Moves bytes from one open file to another, with places or without; gives how many, and the places after that.
+    /// Moves bytes from one open file to another, with places or without; returns how many, and the places after that.
     fn carry(
         &self,
         thread: &Thread,
