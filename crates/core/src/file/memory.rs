@@ -89,12 +89,12 @@ impl<P: Platform> File<'_, '_, P> {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// A new file of `pages` pages, all holes, that no device keeps: the [`BlockDevice`](crate::platform::BlockDevice) is asked for none of its pages, and told
+    /// A new file of `pages` pages, all holes, that no device keeps: the [`BlockDevice`] is asked for none of its pages, and told
     /// only what it is told of any file: that a clean page has left memory, that the file has ended, and, where somebody
     /// [watches](crate::File::watch_writes) it, that a page is to be written to. What is written to it stays in memory, or goes to
     /// [`Swap`](crate::Swap) where memory is short. Memory that programs share is such a file, and so are the files of a file system in memory.
     ///
-    /// All calls of a [`File`](crate::File) are for it too; [`File::write_back`](crate::File::write_back) has nothing to do, and a page that swap cannot
+    /// All calls of a [`File`] are for it too; [`File::write_back`] has nothing to do, and a page that swap cannot
     /// give back is [`Error::Device`] to whoever reads or writes by copy, [`Error::SwapDevice`] to a fault. May wait for memory.
     ///
     /// # Errors
