@@ -33,9 +33,6 @@ pub(crate) struct FileState {
     /// Not 0: it is known before a page of it can be written to through a mapping, and why (`watch.rs`). Changes while no VMA shows it, under the lock of `rmap`:
     /// it orders nothing, and to look at it, where a VMA is made or a page was written to, costs nothing that the machine counts.
     pub(super) watched: AtomicU32,
-    /// Whether it is a memory file, and how many of its pages are in swap.
-    pub(super) memory: AtomicU32,
-    pub(super) out: Word32,
     /// What came of its pages' writes.
     pub backoff: Backoff,
     /// The VMAs that show it.
@@ -48,6 +45,9 @@ pub(crate) struct FileState {
     pub(crate) dirty_since: Word64,
     /// How far who was at the limit has written it back. Advice.
     pub(super) written_to: Word64,
+    /// Whether it is a memory file, and how many of its pages are in swap.
+    pub(super) memory: AtomicU32,
+    pub(super) out: Word32,
 }
 
 // SAFETY: atomics and locks only.
