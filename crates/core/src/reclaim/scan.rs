@@ -586,7 +586,8 @@ pub(super) fn detach<P: Platform>(
     if anon && !mm.slot_is_used(n) {
         return uncache(mm, n);
     }
-    if is_dirty() && mm.is_memory_page(n) {
+    // In this order it costs nobody an access who has no memory file.
+    if mm.is_memory_page(n) && is_dirty() {
         if let Err(why) = leave.may_unmap(true) {
             mm.emit(why);
             return Fate::Keep;
