@@ -11,6 +11,7 @@ use crate::frame::AllocFrom;
 use crate::handle::{FileId, FileSlot};
 use crate::memmap::{FrameVec, MAX_SLOT};
 use crate::platform::Platform;
+use crate::resched::{Work, cost};
 use crate::sync::Word32;
 
 /// What a tree says of a page.
@@ -22,6 +23,19 @@ pub(super) enum Cached {
     /// Nothing.
     No,
 }
+
+/// What a look at some of a tree's words has found.
+enum Next<T> {
+    /// A page of which the word says something that is wanted, and that.
+    Found(u64, T),
+    /// Nothing before this page: the lock was held for long enough.
+    From(u64),
+    /// Nothing.
+    End,
+}
+
+/// Words that are looked at in vain under one hold of a tree's lock.
+const LOOKS: u32 = 512;
 
 /// What came of an attempt to put a page into the cache.
 pub(super) enum Insert {
@@ -130,25 +144,25 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.out.set(p, file.out.get(p) - 1);
     }
 
-    /// The first page of a range that is in one of these slots of swap, and its slot.
+    /// The first page of a range that is in one of these slots of swap, and its slot. Gives way.
     pub(super) fn next_out(
         &self,
         file: &FileState,
         range: Range<u64>,
         own: impl Fn(u32) -> bool,
     ) -> Option<(u64, u32)> {
-        let _guard = file.lock.lock(self);
-        self.next_word(file, range, |word| slot_in(word).filter(|&slot| own(slot)))
+        let wanted = |word| slot_in(word).filter(|&slot| own(slot));
+        self.next_in(file, range, wanted, |index, slot| (index, slot))
     }
 
-    /// The same of any slot; nothing is there from now on, and the slot is the caller's to let go of.
+    /// The same of any slot; nothing is there from now on, and the slot is the caller's to let go of. Gives way.
     pub(super) fn take_next_out(&self, file: &FileState, range: Range<u64>) -> Option<(u64, u32)> {
         let p = self.platform();
-        let _guard = file.lock.lock(self);
-        let found = self.next_word(file, range, slot_in)?;
-        self.tree_remove(file, found.0);
-        file.out.set(p, file.out.get(p) - 1);
-        Some(found)
+        self.next_in(file, range, slot_in, |index, slot| {
+            self.tree_remove(file, index);
+            file.out.set(p, file.out.get(p) - 1);
+            (index, slot)
+        })
     }
 
     /// Pages of a memory file that are in swap, as its tree says; `None` for another: for audits of a quiet system.
@@ -157,10 +171,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             return None;
         }
         let (file, mut at, mut count) = (self.file_at(id), 0, 0);
-        while let Some((index, _)) = self.next_out(file, at..MAX_PAGES, |_| true) {
-            (at, count) = (index + 1, count + 1);
+        loop {
+            let _guard = file.lock.lock(self);
+            match self.next_word(file, at..MAX_PAGES, slot_in) {
+                Next::Found(index, _) => (at, count) = (index + 1, count + 1),
+                Next::From(index) => at = index,
+                Next::End => return Some(count),
+            }
         }
-        Some(count)
     }
 
     /// Whether a page is in the cache, its file's or that of swap. A moment's truth.
@@ -397,17 +415,37 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.root.set(p, FrameNumber::NONE.0);
     }
 
-    /// The first cached page of a range, and its index, with a reference for the caller.
+    /// The first cached page of a range, and its index, with a reference for the caller. Gives way.
     pub(super) fn ref_next_cached(&self, id: FileSlot, range: Range<u64>) -> Option<(u64, FrameNumber)> {
-        let file = self.file_at(id);
-        let _guard = file.lock.lock(self);
-        let (index, n) = self.next_cached_at(file, range)?;
-        self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
-        Some((index, n))
+        self.next_in(self.file_at(id), range, page_in, |index, n| {
+            self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
+            (index, n)
+        })
+    }
+
+    /// What `take` makes, under the tree's lock, of the first page of a range whose word says something that is wanted. Gives way.
+    fn next_in<T, R>(
+        &self,
+        file: &FileState,
+        range: Range<u64>,
+        wanted: impl Fn(u32) -> Option<T>,
+        take: impl FnOnce(u64, T) -> R,
+    ) -> Option<R> {
+        let (mut at, mut work) = (range.start, Work::begin(self));
+        loop {
+            let guard = file.lock.lock(self);
+            match self.next_word(file, at..range.end, &wanted) {
+                Next::Found(index, found) => return Some(take(index, found)),
+                Next::End => return None,
+                Next::From(index) => at = index,
+            }
+            drop(guard);
+            work.did(LOOKS * cost::ENTRY);
+        }
     }
 
     /// The first `most` cached pages of a range, each with a reference for the caller; returns where the next ones
-    /// begin. Takes the lock once for all of them: it is the whole file's.
+    /// begin. Takes the lock once for all of them, for it is the whole file's, unless much else lies between. Gives way.
     pub(crate) fn ref_next_few_cached(
         &self,
         id: FileSlot,
@@ -415,38 +453,49 @@ impl<'p, P: Platform> Manager<'p, P> {
         most: usize,
         held: &mut FrameVec,
     ) -> u64 {
-        let file = self.file_at(id);
-        let _guard = file.lock.lock(self);
-        let mut at = range.start;
-        while held.as_slice().len() < most
-            && let Some((index, n)) = self.next_cached_at(file, at..range.end)
-        {
-            self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
-            held.push(n);
-            at = index + 1;
+        let (file, mut at, mut work) = (self.file_at(id), range.start, Work::begin(self));
+        loop {
+            let guard = file.lock.lock(self);
+            while held.as_slice().len() < most {
+                match self.next_word(file, at..range.end, page_in) {
+                    Next::Found(index, n) => {
+                        self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
+                        held.push(n);
+                        at = index + 1;
+                    }
+                    Next::From(index) => {
+                        at = index;
+                        break;
+                    }
+                    Next::End => return at,
+                }
+            }
+            if held.as_slice().len() == most {
+                return at;
+            }
+            drop(guard);
+            work.did(LOOKS * cost::ENTRY);
         }
-        at
     }
 
-    /// The first cached page of a range, and its index. Under the tree's lock.
-    fn next_cached_at(&self, file: &FileState, range: Range<u64>) -> Option<(u64, FrameNumber)> {
-        self.next_word(file, range, page_in)
-    }
-
-    /// The first page of a range whose word says something that is wanted, and its index. Under the tree's lock.
+    /// The first page of a range whose word says something that is wanted, if it is not far. Under the tree's lock.
     fn next_word<T>(
         &self,
         file: &FileState,
         range: Range<u64>,
         wanted: impl Fn(u32) -> Option<T>,
-    ) -> Option<(u64, T)> {
+    ) -> Next<T> {
         let p = self.platform();
         let end = range.end.min(1 << (SHIFT * file.levels.get(p)));
-        let mut index = range.start;
+        let (mut index, mut looks) = (range.start, 0);
         while index < end {
+            if looks == LOOKS {
+                return Next::From(index);
+            }
+            looks += 1;
             let mut node = FrameNumber(file.root.get(p));
             if node == FrameNumber::NONE {
-                return None;
+                return Next::End;
             }
             let mut level = file.levels.get(p);
             loop {
@@ -454,7 +503,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 let word = slot(self, node, index, level).get(p);
                 if level == 0 {
                     if let Some(found) = wanted(word) {
-                        return Some((index, found));
+                        return Next::Found(index, found);
                     }
                 } else if let Some(below) = unpack(word) {
                     node = below;
@@ -465,7 +514,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 break;
             }
         }
-        None
+        Next::End
     }
 
     /// Nodes of a file's tree: for audits of a quiet system.

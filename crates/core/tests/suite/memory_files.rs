@@ -96,6 +96,41 @@ fn pages_that_programs_share_go_out_and_come_back_whole() {
     }
 }
 
+/// What passes thousands of pages that are in swap holds the file's lock for some of them, and lets others run in between; and what lies behind them is
+/// found all the same.
+#[test]
+fn a_file_that_is_all_in_swap_is_passed_in_parts() {
+    const MANY: u64 = 6000;
+    // What it does with the file, and whether that is gone then. A second device has no page of it.
+    let works: [(&str, fn(&Mm<'_>, FileId)); 5] = [
+        ("another device goes", |mm, _| mm.swap().off(DEVICE + 1).unwrap()),
+        ("it becomes short", |mm, file| mm.file(file).set_size(PAGE_SIZE).unwrap()),
+        ("a hole", |mm, file| mm.file(file).punch_hole(0, MANY * PAGE_SIZE).unwrap()),
+        ("it goes out of memory", |mm, file| _ = mm.file(file).evict(0, MANY + 40).unwrap()),
+        ("it ends", |mm, file| mm.file(file).destroy().unwrap()),
+    ];
+    for (what, work) in works {
+        for gives_way in [true, false] {
+            let config =
+                Config { resched_after: if gives_way { 1024 } else { u32::MAX }, ..swapping("linux") };
+            let longest = at(&setup(1), &config, None, |mm| {
+                mm.swap().on(DEVICE, 8192, 0).unwrap();
+                let file = mm.create_memory_file(MANY + 40).unwrap();
+                (0..MANY).for_each(|page| _ = copy(mm, file, page, page).unwrap());
+                squeeze(mm);
+                assert_eq!(in_swap(mm, file), MANY);
+                mm.swap().on(DEVICE + 1, 512, 0).unwrap();
+                // Some that are in memory, behind all those.
+                (MANY..MANY + 40).for_each(|page| _ = copy(mm, file, page, page).unwrap());
+                let longest = mm.platform().longest_stretch(|| work(mm, file));
+                sound(mm);
+                longest
+            });
+            assert_eq!(longest < 8000, gives_way, "{what}: {longest}");
+        }
+    }
+}
+
 #[test]
 fn what_is_back_is_dirty_or_is_lost_the_next_time() {
     for broken in [None, Some(Rule::BackIsDirty)] {
