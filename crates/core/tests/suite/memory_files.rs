@@ -96,13 +96,16 @@ fn pages_that_programs_share_go_out_and_come_back_whole() {
     }
 }
 
+/// Something done with a file.
+type Done = fn(&Mm<'_>, FileId);
+
 /// What passes thousands of pages that are in swap holds the file's lock for some of them, and lets others run in between; and what lies behind them is
 /// found all the same.
 #[test]
 fn a_file_that_is_all_in_swap_is_passed_in_parts() {
     const MANY: u64 = 6000;
     // What it does with the file, and whether that is gone then. A second device has no page of it.
-    let works: [(&str, fn(&Mm<'_>, FileId)); 5] = [
+    let works: [(&str, Done); 5] = [
         ("another device goes", |mm, _| mm.swap().off(DEVICE + 1).unwrap()),
         ("it becomes short", |mm, file| mm.file(file).set_size(PAGE_SIZE).unwrap()),
         ("a hole", |mm, file| mm.file(file).punch_hole(0, MANY * PAGE_SIZE).unwrap()),
