@@ -76,7 +76,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
         let (mut refs, mut wrong_frame) = (0, None);
-        let mut dirty = 0;
+        let (mut dirty, mut kept) = (0, 0);
         // Pages that have left their caches, or whose file has ended, and wait in LRU batches: those hold them.
         let mut cut = 0;
         for (n, frame) in self.memmap().iter(p) {
@@ -101,7 +101,11 @@ impl<P: Platform> Manager<'_, P> {
                     cut += u64::from(state & flag::CUT != 0 || waits());
                 }
                 Kind::Free => audit.free += block,
-                Kind::Absent | Kind::Reserved | Kind::Tail => continue,
+                Kind::Tail => {
+                    kept += if state & flag::LISTED != 0 { block } else { 0 };
+                    continue;
+                }
+                Kind::Absent | Kind::Reserved => continue,
             }
             audit.leaked += u64::from(state & flag::UNFLUSHED != 0);
             listed += u64::from(state & flag::LISTED != 0);
@@ -161,7 +165,8 @@ impl<P: Platform> Manager<'_, P> {
         audit.kernel = allocated - own.min(allocated);
         let zones_good = self.zones().all(|zone| zone.lock(self).audit().1);
         let mut cpus = (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16));
-        let pcp_good = cpus.all(|cpu| PcpAccess::of(self, cpu, |section| section.audit()));
+        // No frame says that it is on a per-CPU list but those that are.
+        let pcp_good = kept == pcp && cpus.all(|cpu| PcpAccess::of(self, cpu, |section| section.audit()));
         let (on_lists, lists_good) = self.audit_lists();
         let sum = audit.reserved
             + audit.free
