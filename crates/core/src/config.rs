@@ -85,10 +85,10 @@ pub struct Config {
     /// Reclaim remembers which pages it took, to know those that are wanted again too soon. 4 bytes for each frame.
     pub shadows: bool,
     /// Anonymous pages, and those of [memory files](crate::Manager::create_memory_file), may be reclaimed: the former are on the lists and can be found by the reverse map, and
-    /// [`Swap::on`](crate::Swap::on) is allowed. Costs a slot of 128 bytes for each mapping of memory that is a space's own.
+    /// [`Swap::on`](crate::Swap::on) is allowed. Costs a slot of 64 bytes for each mapping of memory that is a space's own.
     pub swap: bool,
     /// Mappings that a space may have, with those that `unmap` and `protect` make of one: at least 1. What bounds the memory that
-    /// one space takes for its mappings: 128 bytes each, and with [`swap`](Self::swap) another 128. Linux
+    /// one space takes for its mappings: 128 bytes each, and with [`swap`](Self::swap) another 64. Linux
     /// (`vm.max_map_count`): 65530.
     pub max_map_count: u32,
     /// Pages of the largest window that is read ahead of a sequential use of a file: 0 for none, or a power of two up to 512. Linux:

@@ -44,7 +44,18 @@ pub(crate) enum Goes {
 pub(crate) trait Pooled: Zeroed {
     /// When its memory may be used for something else.
     const GOES: Goes;
+
+    /// The word that is the pool's. It lies in the value, where that has room for it: so a slot is no larger than its value.
+    fn link(&self) -> &SlotLink;
 }
+
+/// Next free slot of the slab plus one; `LIVE` while in use.
+#[derive(Default)]
+#[repr(transparent)]
+pub(crate) struct SlotLink(Word32);
+
+// SAFETY: an atomic.
+unsafe impl Zeroed for SlotLink {}
 
 /// Slabs that a directory names: a frame of their numbers.
 const PER_DIRECTORY: u32 = (PAGE_SIZE / 4) as u32;
@@ -56,8 +67,10 @@ const DIRECTORIES: u32 = SlabNumbers::MOST / PER_DIRECTORY;
 /// A slab is a frame, and has a number: its place in the directories. What is kept about it is kept about its frame:
 /// `refs` counts the slots in use, `maps` is the first free slot plus one, `owner` the number. A directory's `refs` counts
 /// its slabs.
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Pool<T> {
+    /// Their frames plus one. On lines of their own: who looks a slot up reads them, and those who take and give slots write the rest.
+    directories: [Word32; DIRECTORIES as usize],
     lock: SpinLock<{ Scope::PoolLock as u8 }>,
     /// Slabs with a slot in use and a free one.
     open: List,
@@ -68,8 +81,6 @@ pub(crate) struct Pool<T> {
     slabs: Word32,
     /// Numbers for slabs that are made under the lock, where slabs never go.
     own: Claim,
-    /// Their frames plus one.
-    directories: [Word32; DIRECTORIES as usize],
     holds: PhantomData<T>,
 }
 
@@ -78,14 +89,6 @@ unsafe impl<T> Zeroed for Pool<T> {}
 // SAFETY: the pool itself is atomics. A slot may be of cells (an unmap batch): those belong to whoever reserved it,
 // and the lock hands it from one owner to the next.
 unsafe impl<T: Zeroed> Sync for Pool<T> {}
-
-/// A slot: the link of its slab's free list, then the value.
-#[repr(C)]
-struct Slot<T> {
-    /// Next free slot of the slab plus one; `LIVE` while in use.
-    link: Word32,
-    value: T,
-}
 
 const LIVE: u32 = u32::MAX;
 
@@ -114,7 +117,7 @@ fn named(word: u32) -> Option<FrameNumber> {
 
 impl<T: Pooled> Pool<T> {
     const PER_SLAB: u32 = {
-        let n = PAGE_SIZE as usize / size_of::<Slot<T>>();
+        let n = PAGE_SIZE as usize / size_of::<T>();
         assert!(n > 0, "a slot must fit in a frame");
         n as u32
     };
@@ -133,14 +136,14 @@ impl<T: Pooled> Pool<T> {
         named(word_in(p, directory, slab).load(p, Ordering::Acquire))
     }
 
-    fn slot_in<P: Platform>(p: &P, slab: FrameNumber, place: u32) -> &Slot<T> {
-        let at = p.direct(slab.phys()).cast::<Slot<T>>();
+    fn slot_in<P: Platform>(p: &P, slab: FrameNumber, place: u32) -> &T {
+        let at = p.direct(slab.phys()).cast::<T>();
         // SAFETY: a slab is a frame that the pool owns as long as somebody may look into it (`Goes`), zeroed before it was
         // published, and zeros are a valid T. The slot lies inside.
         unsafe { &*at.add(place as usize) }
     }
 
-    fn slot<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p Slot<T>> {
+    fn slot<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p T> {
         let slab = self.slab(mm.platform(), handle / Self::PER_SLAB)?;
         Some(Self::slot_in(mm.platform(), slab, handle % Self::PER_SLAB))
     }
@@ -148,7 +151,7 @@ impl<T: Pooled> Pool<T> {
     /// The value behind a handle that the core itself keeps.
     pub fn get<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> &'p T {
         match self.slot(mm, handle) {
-            Some(slot) => &slot.value,
+            Some(slot) => slot,
             None => no_slot(handle),
         }
     }
@@ -156,23 +159,23 @@ impl<T: Pooled> Pool<T> {
     /// The value behind a number that a caller gave, if there is such a slot. What is in it may be another's.
     pub fn made<'p, P: Platform>(&self, mm: &Manager<'p, P>, handle: u32) -> Option<&'p T> {
         const { assert!(matches!(T::GOES, Goes::Never), "its memory may be something else's") }
-        Some(&self.slot(mm, handle)?.value)
+        self.slot(mm, handle)
     }
 
     /// The same for whoever reads: for so long the memory stays what it is.
     pub fn read<'r, P: Platform>(&self, reading: &'r Reading<'_, '_, P>, handle: u32) -> Option<&'r T> {
-        Some(&self.slot(reading.manager(), handle)?.value)
+        self.slot(reading.manager(), handle)
     }
 
     /// The same for who makes sure that it stays in use before he ends to read. Not by its handle: that may be another slot's by then.
     pub fn read_to_keep<'p, P: Platform>(&self, reading: &Reading<'_, 'p, P>, handle: u32) -> Option<&'p T> {
-        Some(&self.slot(reading.manager(), handle)?.value)
+        self.slot(reading.manager(), handle)
     }
 
     /// Whether a slot is in use. A moment's truth.
     pub fn is_used<P: Platform>(&self, mm: &Manager<'_, P>, handle: u32) -> bool {
         // Acquire: partner of the Release in `take`.
-        self.slot(mm, handle).is_some_and(|slot| slot.link.load(mm.platform(), Ordering::Acquire) == LIVE)
+        self.slot(mm, handle).is_some_and(|slot| slot.link().0.load(mm.platform(), Ordering::Acquire) == LIVE)
     }
 
     /// Reserves a slot. May wait while memory is reclaimed, as `from` says; no lock may be held.
@@ -309,9 +312,9 @@ impl<T: Pooled> Pool<T> {
             && let Some(place) = free.checked_sub(1)
         {
             let slot = Self::slot_in(p, n, place);
-            free = slot.link.get(p);
+            free = slot.link().0.get(p);
             // Release: partner of the Acquire in `is_used`.
-            slot.link.store(p, LIVE, Ordering::Release);
+            slot.link().0.store(p, LIVE, Ordering::Release);
             each(first + place);
             taken += 1;
         }
@@ -334,7 +337,7 @@ impl<T: Pooled> Pool<T> {
         let link = || {
             for place in 0..Self::PER_SLAB {
                 let next = if place + 1 < Self::PER_SLAB { place + 2 } else { 0 };
-                Self::slot_in(p, new, place).link.set(p, next);
+                Self::slot_in(p, new, place).link().0.set(p, next);
             }
         };
         // Nobody else knows of the slots yet, and their lines come from memory: not under the lock.
@@ -425,7 +428,7 @@ impl<T: Pooled> Pool<T> {
     fn make_mine<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber, number: u32) {
         let p = mm.platform();
         for place in 0..Self::PER_SLAB {
-            Self::slot_in(p, n, place).link.set(p, LIVE);
+            Self::slot_in(p, n, place).link().0.set(p, LIVE);
         }
         mm.memmap().get(n).maps.set(p, 0);
         self.name(mm, n, number, Self::PER_SLAB);
@@ -474,7 +477,7 @@ impl<T: Pooled> Pool<T> {
             let _guard = self.lock.lock(mm);
             let slab = frames.get(n);
             let (free, used) = (slab.maps.get(p), slab.refs.get(p) - 1);
-            Self::slot_in(p, n, place).link.store(p, free, Ordering::Release);
+            Self::slot_in(p, n, place).link().0.store(p, free, Ordering::Release);
             slab.maps.set(p, place + 1);
             slab.refs.set(p, used);
             if free != 0 && used == 0 {

@@ -7,7 +7,7 @@ use crate::addr::{FrameNumber, PAGE_SIZE};
 use crate::handle::{FileId, FileSlot};
 use crate::life::Life;
 use crate::platform::Platform;
-use crate::pool::{Goes, Pooled};
+use crate::pool::{Goes, Pooled, SlotLink};
 use crate::profile::Scope;
 use crate::sync::{BiasedRwLock, SpinLock, Word32, Word64};
 use crate::vma::RmapTree;
@@ -48,6 +48,7 @@ pub(crate) struct FileState {
     /// Whether it is a memory file, and how many of its pages are in swap.
     pub(super) memory: AtomicU32,
     pub(super) out: Word32,
+    link: SlotLink,
 }
 
 // SAFETY: atomics and locks only.
@@ -56,6 +57,10 @@ unsafe impl Zeroed for FileState {}
 impl Pooled for FileState {
     // An old handle may come at any time, and so may who holds a page that was its.
     const GOES: Goes = Goes::Never;
+
+    fn link(&self) -> &SlotLink {
+        &self.link
+    }
 }
 
 /// A file's slot, and the file.

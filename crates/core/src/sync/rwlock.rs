@@ -1,7 +1,8 @@
 //! A lock for many readers or one writer, whose holders may wait.
 //!
-//! Fair by phases: readers that come while a writer has the lock or waits for it stand behind that one writer and no
-//! other; when it leaves they all have the lock at once. Writers go in the order in which they came. The next few in
+//! Fair by phases: readers that come while a writer has the lock or waits for it stand behind that one writer, and one more at most
+//! if they come just as it leaves; then they all have the lock at once. Writers go in the order in which they came. Where no reader
+//! waits one hands the lock to the next: the word is left as it is, and its line with it. The next few in
 //! line spin for a while, so that the lock does not lie idle while a sleeper is woken, which takes as long as some short holds; all
 //! others sleep until they are among these: with a thousand waiting, one is woken each time.
 
@@ -44,6 +45,8 @@ const NEAR: u32 = 4;
 /// costs to put a task to sleep and to wake it.
 const SPIN_NS: u32 = 20_000;
 const LOOK_NS: u32 = 500;
+/// How often the next in line looks.
+const NEXT_LOOKS_NS: u32 = 100;
 
 /// One reader more since the last writer, up to a number that wraps.
 const SINCE: u64 = 1 << 42;
@@ -164,10 +167,14 @@ impl Words {
         if ahead() > 0 {
             self.queue(p, ticket, &ahead);
         }
+        // Only whoever's turn it is writes this bit: where it is set the one before has left it to this one, and no reader is inside.
+        if self.state.load(p, Ordering::Relaxed) & WRITER != 0 {
+            return WriteGuard { lock: self, p };
+        }
         let found = self.state.fetch_or(p, WRITER, Ordering::Acquire);
         if readers(found).0 > 0 {
             let have_left = || readers(self.state.load(p, Ordering::Acquire)).0 == 0;
-            if !spin(p, &have_left) {
+            if !spin(p, LOOK_NS, &have_left) {
                 p.wait(WaitKey::Lock(self.at()), &mut || have_left());
             }
         }
@@ -185,6 +192,11 @@ impl Words {
         }
         self.pass_on(p);
         None
+    }
+
+    /// Whether a writer stands behind the one whose turn it is. By that one.
+    fn has_next<P: Platform>(&self, p: &P) -> bool {
+        self.next.load(p, Ordering::Relaxed).wrapping_sub(self.turn.get(p)) > 1
     }
 
     /// The writer whose turn it is leaves, and wakes those behind it.
@@ -212,7 +224,8 @@ impl Words {
             if before == 0 {
                 return;
             }
-            if !spin(p, &|| ahead() < before) {
+            let look = if before == 1 { NEXT_LOOKS_NS } else { LOOK_NS };
+            if !spin(p, look, &|| ahead() < before) {
                 return p.wait(key, &mut || ahead() == 0);
             }
         }
@@ -220,9 +233,9 @@ impl Words {
 }
 
 /// Looks for a while whether something is so; whether it was. In a model it does not: there it is whether sleepers are woken that counts.
-fn spin<P: Platform>(p: &P, ready: &dyn Fn() -> bool) -> bool {
-    (0..if cfg!(loom) { 0 } else { SPIN_NS / LOOK_NS }).any(|_| {
-        p.pause(LOOK_NS);
+fn spin<P: Platform>(p: &P, look: u32, ready: &dyn Fn() -> bool) -> bool {
+    (0..if cfg!(loom) { 0 } else { SPIN_NS / look }).any(|_| {
+        p.pause(look);
         ready()
     })
 }
@@ -254,6 +267,9 @@ impl<P: Platform> Drop for WriteGuard<'_, P> {
     fn drop(&mut self) {
         let (lock, p) = (self.lock, self.p);
         let mut seen = lock.state.load(p, Ordering::Relaxed);
+        if readers(seen) == (0, 0) && lock.has_next(p) {
+            return lock.pass_on(p);
+        }
         let waited = loop {
             let (have, wait) = readers(seen);
             // All who wait have it now, with those who have counted themselves and not looked yet.

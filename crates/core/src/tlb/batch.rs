@@ -21,7 +21,7 @@ use crate::ipi;
 use crate::memmap::flag;
 use crate::percpu::{CpuGuard, Work};
 use crate::platform::Platform;
-use crate::pool::{Goes, Pooled};
+use crate::pool::{Goes, Pooled, SlotLink};
 use crate::profile::Scope;
 use crate::rule::Rule;
 use crate::sync::full_fence;
@@ -86,6 +86,7 @@ pub(crate) struct BatchSlot {
     space_count: Cell<u32>,
     pages: [Cell<(u32, u32)>; CAPACITY],
     len: Cell<u32>,
+    link: SlotLink,
 }
 
 impl BatchSlot {
@@ -102,6 +103,10 @@ unsafe impl Zeroed for BatchSlot {}
 impl Pooled for BatchSlot {
     // One owner each.
     const GOES: Goes = Goes::AtOnce;
+
+    fn link(&self) -> &SlotLink {
+        &self.link
+    }
 }
 
 /// Pages that reclaim has unmapped and not flushed.

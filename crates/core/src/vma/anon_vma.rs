@@ -1,7 +1,7 @@
 //! What anonymous pages belong to, and the trees of VMAs that lead from there, and from files, to page tables. `rmap_tree.rs` has the argument.
 
 use crate::platform::Platform;
-use crate::pool::{Goes, Pooled};
+use crate::pool::{Goes, Pooled, SlotLink};
 use crate::profile::Scope;
 use crate::sync::{RwLock, Word32, Word64, WriteGuard};
 use crate::tree::{Links, Tree};
@@ -44,6 +44,7 @@ pub(crate) struct AnonVmaId(pub u32);
 #[repr(C, align(64))]
 pub(crate) struct AnonVma {
     pub rmap: RmapTree,
+    link: SlotLink,
 }
 
 // SAFETY: atomics and locks only; zeros are shown by nobody.
@@ -52,6 +53,10 @@ unsafe impl Zeroed for AnonVma {}
 impl Pooled for AnonVma {
     // A page names it, also one that nobody maps any more.
     const GOES: Goes = Goes::Unread;
+
+    fn link(&self) -> &SlotLink {
+        &self.link
+    }
 }
 
 /// The reverse map cannot look at a VMA meanwhile: neither through its file nor through its `anon_vma`.

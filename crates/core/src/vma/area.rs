@@ -10,7 +10,7 @@ use crate::handle::{FileSlot, SpaceId};
 use crate::paging::{Backing, Prot};
 use crate::percpu::CpuGuard;
 use crate::platform::Platform;
-use crate::pool::{Goes, Pooled};
+use crate::pool::{Goes, Pooled, SlotLink};
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
 use crate::sync::{Gate, Word32, Word64};
@@ -19,7 +19,7 @@ use crate::zeroed::Zeroed;
 
 /// A VMA: a run of pages mapped alike. Guarded by its space's VMA lock; its place in the trees of its file and its
 /// `anon_vma`, and what the reverse map reads, by their locks too.
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Vma {
     pub start: Word64,
     pub pages: Word64,
@@ -36,6 +36,7 @@ pub(crate) struct Vma {
     flags: Word32,
     /// Its place in the space's tree.
     links: Links,
+    link: SlotLink,
     /// Shut while the VMA changes, or what is mapped in it other than by faults, and while it is in no space. Who is inside may rely on
     /// all that it says, and on its space. Beside what changes when its neighbours do, and not beside what faults read.
     pub gate: Gate,
@@ -45,12 +46,19 @@ pub(crate) struct Vma {
     pub(crate) serial: Word64,
 }
 
+// What a search and a fault read is one line.
+const _: () = assert!(size_of::<Vma>() == 128 && core::mem::offset_of!(Vma, link) == 64);
+
 // SAFETY: atomics only.
 unsafe impl Zeroed for Vma {}
 
 impl Pooled for Vma {
     // Who looks at one has its space's VMA lock, or that of a tree in which it is, or is inside; or reads, and is about to enter.
     const GOES: Goes = Goes::Unread;
+
+    fn link(&self) -> &SlotLink {
+        &self.link
+    }
 }
 
 /// The VMAs of a space are sorted by their first page.

@@ -11,7 +11,7 @@ use crate::handle::{GroupSlot, SpaceId, SpaceSlot};
 use crate::life::Life;
 use crate::percpu::{CpuGuard, Presence};
 use crate::platform::{Platform, WaitKey};
-use crate::pool::{Goes, Pooled};
+use crate::pool::{Goes, Pooled, SlotLink};
 use crate::profile::Scope;
 use crate::sync::{BiasedRwLock, SharedGuard, Word32, Word64, WriteGuard};
 use crate::tree::Tree;
@@ -44,6 +44,7 @@ pub(crate) struct SpaceState {
     pub group: Word32,
     /// On which nodes the pages of what is mapped in it come: see `space/nodes.rs`. Under the VMA lock; nobody else looks.
     pub nodes: AtomicU32,
+    link: SlotLink,
     /// Shared by faults, had alone by whoever changes the VMAs.
     pub vmas: Vmas,
     pub cpus: Mask,
@@ -88,6 +89,10 @@ unsafe impl Zeroed for SpaceState {}
 impl Pooled for SpaceState {
     // An old handle, or a CPU that has a tag for it, may come at any time; what it finds says that it is old.
     const GOES: Goes = Goes::Never;
+
+    fn link(&self) -> &SlotLink {
+        &self.link
+    }
 }
 
 impl SpaceState {

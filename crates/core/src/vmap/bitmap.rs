@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::platform::Hooks;
-use crate::pool::{Goes, Pooled};
+use crate::pool::{Goes, Pooled, SlotLink};
 use crate::sync::{Word32, Word64};
 use crate::zeroed::Zeroed;
 
@@ -22,6 +22,7 @@ pub(crate) struct VmapBlock {
     pub(super) extent: Word32,
     /// The next one of its CPU, plus one.
     pub(super) next: Word32,
+    link: SlotLink,
     /// The purge that what is `flushing` waits for; 0 if nothing is. This and the link are under the lock of its CPU.
     pub(super) purge: Word64,
     /// The purge that the latest unmap in it waits for.
@@ -50,6 +51,10 @@ unsafe impl Zeroed for VmapBlock {}
 impl Pooled for VmapBlock {
     // Who claims in one, or looks into one, may have read of it before it was given back.
     const GOES: Goes = Goes::Never;
+
+    fn link(&self) -> &SlotLink {
+        &self.link
+    }
 }
 
 /// The bits of a run of pages in a word.

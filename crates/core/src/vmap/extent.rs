@@ -15,7 +15,7 @@
 
 use crate::addr::{PageNumber, PageRange};
 use crate::platform::Platform;
-use crate::pool::{Goes, Pooled};
+use crate::pool::{Goes, Pooled, SlotLink};
 use crate::sync::{Word32, Word64};
 use crate::tree::Links;
 use crate::zeroed::Zeroed;
@@ -34,6 +34,7 @@ pub(crate) struct Extent {
     purpose: Word32,
     /// Extents for the further shards that it reaches into when it becomes free, plus one.
     pub more: Word32,
+    link: SlotLink,
 }
 
 // SAFETY: atomics only.
@@ -42,6 +43,10 @@ unsafe impl Zeroed for Extent {}
 impl Pooled for Extent {
     // Those in use are found without a lock.
     const GOES: Goes = Goes::Never;
+
+    fn link(&self) -> &SlotLink {
+        &self.link
+    }
 }
 
 /// What an extent is in use for.

@@ -218,6 +218,9 @@ fn orderings_that_are_missing_are_seen() {
     reader_and_writer().fails(rwlock("fetch_sub(self.p, READER, Ordering::Release)"));
     reader_and_writer().fails(rwlock("fetch_or(p, WRITER, Ordering::Acquire)"));
     reader_and_writer().fails(rwlock("replace(p, seen, next, Ordering::Release)"));
+    // One writer hands it to the next by its turn alone.
+    writers().fails(rwlock("self.turn.store(p, next, Ordering::Release)"));
+    writers().fails(rwlock("ticket.wrapping_sub(self.turn.load(p, Ordering::Acquire))"));
     // A wake-up is lost.
     let queue = |from| Fault::without_fence("sync/rwlock.rs", from);
     writers().fails(queue("Partner: the fence in the guard's drop"));
