@@ -193,7 +193,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.share_kernel_range(root);
         let slot = SpaceSlot(slot.commit());
         let space = self.space_at(slot);
-        space.by_address.clear(p);
+        space.vmas.by_address.clear(p);
         space.begin(p, root);
         Ok(self.space_id(slot))
     }

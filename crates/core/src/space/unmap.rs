@@ -122,7 +122,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Whether a VMA is leaving in a range, or under a table that goes once both have left: the last to go takes that along.
     fn meets_what_leaves(&self, space: &SpaceState, range: PageRange, work: &mut Work<'_, 'p, P>) -> bool {
         let p = self.platform();
-        if space.unmaps.leaving.get(p) == 0 {
+        if space.vmas.leaving.get(p) == 0 {
             return false;
         }
         let mut inside =
@@ -145,7 +145,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> bool {
         let p = self.platform();
         // With tables go their marks of what is parked, and nobody may map there before the flush (INV-14).
-        let better = space.vmas.0.is_awaited(p) && space.unmaps.waiting.get(p) == 0 && !self.parks();
+        let better = space.vmas.lock.is_awaited(p) && space.vmas.waiting.get(p) == 0 && !self.parks();
         if !better {
             return false;
         }
@@ -174,21 +174,21 @@ impl<'p, P: Platform> Manager<'p, P> {
             return self.cut_vmas(id, space, range, None, work);
         };
         self.each_part(space, range, work, |vma| vma.leave(p));
-        let leaving = &space.unmaps.leaving;
+        let leaving = &space.vmas.leaving;
         leaving.set(p, leaving.get(p) + 1);
         drop(vmas);
         let flushed = gather.flush_together(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
         let mut gone = Gone::new();
         self.drop_entries(space, range, &mut gone, work);
-        let vmas = space.vmas.0.write(self);
+        let vmas = space.vmas.lock.write(self);
         self.cut_vmas(id, space, range, None, work);
         self.revoke(id, space, range, Revoked::All);
         let others = leaving.get(p) - 1;
         leaving.set(p, others);
-        let awaited = others == 0 && space.unmaps.waiting.get(p) > 0;
+        let awaited = others == 0 && space.vmas.waiting.get(p) > 0;
         drop(vmas);
         if awaited {
-            p.wake(space.unmaps.key());
+            p.wake(space.vmas.key());
         }
         self.drop_tables(flushed, range, &mut gone, work);
         gone.free(self);

@@ -35,7 +35,7 @@ pub(crate) fn flush_together<P: Platform>(
     tables: bool,
 ) {
     const ALL: PageRange = PageRange::between(PageNumber(0), PageNumber::USER_END);
-    let (p, all) = (mm.platform(), &mm.space_at(id).unmaps.together);
+    let (p, all) = (mm.platform(), &mm.space_at(id).together);
     let range = range.unwrap_or(ALL);
     let (range, tables, asked) = if all.begin(p) {
         all.take_with(mm, range, tables)

@@ -139,6 +139,6 @@ impl<P: Platform> Manager<'_, P> {
         if !good {
             return Some("VMAs of a space that are not in order");
         }
-        (count != space.map_count.get(p)).then_some("the VMAs of a space are not as many as it says")
+        (count != space.vmas.map_count.get(p)).then_some("the VMAs of a space are not as many as it says")
     }
 }

@@ -57,7 +57,7 @@ impl<P: Platform> Manager<'_, P> {
     /// Whether each slot in use is what somebody has.
     fn audit_slots(&self) -> Option<&'static str> {
         let (p, root) = (self.platform(), self.root);
-        let linked: u64 = self.live_spaces().map(|id| u64::from(self.space_at(id).map_count.get(p))).sum();
+        let linked: u64 = self.live_spaces().map(|id| u64::from(self.space_at(id).vmas.map_count.get(p))).sum();
         let anon_vmas =
             (0..root.anon_vmas.bound(self)).filter(|&handle| root.anon_vmas.is_used(self, handle));
         let mut rmap = anon_vmas.map(|handle| &root.anon_vmas.get(self, handle).rmap);
@@ -84,12 +84,12 @@ impl<P: Platform> Manager<'_, P> {
         let newest = space.generation(p);
         let checks = [
             (
-                space.vmas.0.audit_free(p)
-                    && space.unmaps.leaving.get(p) == 0
-                    && space.unmaps.waiting.get(p) == 0,
+                space.vmas.lock.audit_free(p)
+                    && space.vmas.leaving.get(p) == 0
+                    && space.vmas.waiting.get(p) == 0,
                 "a space's VMAs are locked",
             ),
-            (space.unmaps.together.audit_free(p), "a flush that somebody waits for, and nobody makes"),
+            (space.together.audit_free(p), "a flush that somebody waits for, and nobody makes"),
             (
                 self.vmas_of(space).all(|(_, vma)| vma.gate.audit_free(p)),
                 "a VMA whose gate is shut, or in which a fault is",

@@ -382,7 +382,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn find_holder(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
         // This CPU's last fault was probably in the same VMA.
-        let shape = space.shape.get(p);
+        let shape = space.vmas.shape.get(p);
         if let Some(hint) = CpuGuard::new(self).slot().last_vma.get(id.slot(), shape)
             && let vma = self.vma(hint)
             && vma.range(p).contains(page)
@@ -396,7 +396,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     #[inline(never)]
     fn search_holder(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
-        let handle = space.by_address.at_or_before(p, &ByAddress(self), page.0)?;
+        let handle = space.vmas.by_address.at_or_before(p, &ByAddress(self), page.0)?;
         let vma = self.vma(handle);
         if !vma.range(p).contains(page) {
             return None;
@@ -407,7 +407,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// This CPU's next fault in a space will probably be in this VMA. Under the VMA lock.
     pub(crate) fn remember_vma(&self, id: SpaceId, space: &SpaceState, handle: u32) {
-        let shape = space.shape.get(self.platform());
+        let shape = space.vmas.shape.get(self.platform());
         CpuGuard::new(self).slot().last_vma.set(id.slot(), shape, handle);
     }
 
@@ -423,7 +423,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         page: PageNumber,
     ) -> impl Iterator<Item = (u32, &'p Vma)> {
         core::iter::successors(self.vma_from(space, page), |&(before, _)| {
-            let handle = space.by_address.next(self.platform(), &ByAddress(self), before)?;
+            let handle = space.vmas.by_address.next(self.platform(), &ByAddress(self), before)?;
             Some((handle, self.vma(handle)))
         })
     }
@@ -431,7 +431,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The first VMA that ends above `page`. Under the VMA lock.
     pub(crate) fn vma_from(&self, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
-        let (tree, nodes) = (&space.by_address, ByAddress(self));
+        let (tree, nodes) = (&space.vmas.by_address, ByAddress(self));
         let handle = match tree.at_or_before(p, &nodes, page.0) {
             Some(before) if self.vma(before).range(p).end() > page => before,
             Some(before) => tree.next(p, &nodes, before)?,
@@ -461,16 +461,16 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     fn place_vma(&self, space: &SpaceState, handle: u32) {
         let p = self.platform();
-        space.by_address.insert(p, &ByAddress(self), handle);
-        space.map_count.set(p, space.map_count.get(p) + 1);
+        space.vmas.by_address.insert(p, &ByAddress(self), handle);
+        space.vmas.map_count.set(p, space.vmas.map_count.get(p) + 1);
     }
 
     fn displace_vma(&self, space: &SpaceState, handle: u32) {
         let p = self.platform();
         self.vma(handle).assert_shut(p);
-        space.by_address.remove(p, &ByAddress(self), handle);
-        space.map_count.set(p, space.map_count.get(p) - 1);
-        space.shape.set(p, space.shape.get(p) + 1);
+        space.vmas.by_address.remove(p, &ByAddress(self), handle);
+        space.vmas.map_count.set(p, space.vmas.map_count.get(p) - 1);
+        space.vmas.shape.set(p, space.vmas.shape.get(p) + 1);
     }
 
     /// A slot for one VMA more of a space. Under its VMA lock, held alone. May wait for memory.
@@ -486,7 +486,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Whether a space may have one VMA more. Under its VMA lock, held alone.
     pub(crate) fn check_map_count(&self, space: &SpaceState) -> Result<(), Error> {
         let most = self.config().max_map_count;
-        if space.map_count.get(self.platform()) < most { Ok(()) } else { Err(Error::MapCount { most }) }
+        if space.vmas.map_count.get(self.platform()) < most { Ok(()) } else { Err(Error::MapCount { most }) }
     }
 
     /// Gives a VMA back that is not linked.
@@ -631,7 +631,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     pub(crate) fn vma_before(&self, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {
         let p = self.platform();
-        let handle = space.by_address.at_or_before(p, &ByAddress(self), page.0.checked_sub(1)?)?;
+        let handle = space.vmas.by_address.at_or_before(p, &ByAddress(self), page.0.checked_sub(1)?)?;
         Some((handle, self.vma(handle)))
     }
 }

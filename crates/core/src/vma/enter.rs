@@ -49,7 +49,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         page: PageNumber,
     ) -> Result<(&'p SpaceState, &'p Vma, VmaGuard<'p, P>), Error> {
         let space = self.find_space(id)?;
-        if space.vmas.0.is_written(self.platform())
+        if space.vmas.lock.is_written(self.platform())
             && let Some((vma, inside)) = self.enter_last(id, space, page)
         {
             return Ok((space, vma, VmaGuard::One { _inside: inside }));

@@ -38,44 +38,41 @@ pub(crate) struct SpaceState {
     root: Word32,
     /// How many operations have changed entries of a range and not flushed them yet.
     pub changing: Word32,
-    /// How often a VMA has left it.
-    pub shape: Word64,
     /// The group that is charged with what it wants: 0 is none.
     pub group: Word32,
     /// On which nodes the pages of what is mapped in it come: see `space/nodes.rs`. Under the VMA lock; nobody else looks.
     pub nodes: AtomicU32,
     link: SlotLink,
-    /// Shared by faults, had alone by whoever changes the VMAs.
     pub vmas: Vmas,
     pub cpus: Mask,
-    /// Its VMAs, by their first page.
-    pub by_address: Tree,
-    /// How many there are.
-    pub map_count: Word32,
-    pub unmaps: Unmaps,
-}
-
-/// Those who unmap at the same time. On lines of their own: faults do not write them.
-#[repr(C, align(64))]
-pub(crate) struct Unmaps {
-    /// How many unmaps have marked VMAs as leaving that are still there. Under the VMA lock.
-    pub leaving: Word32,
-    /// How many wait until there are none: none begins to leave meanwhile. Under the VMA lock.
-    pub waiting: Word32,
-    /// Their flushes.
+    /// The flushes of those who unmap at the same time.
     pub together: Together,
 }
 
-impl Unmaps {
+/// A space's VMAs. On a line of its own: whoever takes the lock has what it guards. Faults write it, but for those whose readers are
+/// visible, and read the rest of the space.
+#[repr(C, align(64))]
+pub(crate) struct Vmas {
+    /// The VMA lock: shared by faults, had alone by whoever changes the VMAs. It guards what follows.
+    pub lock: BiasedRwLock<{ Scope::VmasLock as u8 }>,
+    /// They, by their first page.
+    pub by_address: Tree,
+    /// How many there are.
+    pub map_count: Word32,
+    /// How many unmaps have marked VMAs as leaving that are still there.
+    pub leaving: Word32,
+    /// How many wait until there are none: none begins to leave meanwhile.
+    pub waiting: Word32,
+    /// How often a VMA has left.
+    pub shape: Word64,
+}
+
+impl Vmas {
     /// What those who wait until no VMA is leaving wait for.
     pub fn key(&self) -> WaitKey {
         WaitKey::Lock((&raw const *self).addr())
     }
 }
-
-/// On a line of its own: faults write it, but for those whose readers are visible, and read the rest.
-#[repr(C, align(64))]
-pub(crate) struct Vmas(pub BiasedRwLock<{ Scope::VmasLock as u8 }>);
 
 /// On lines of its own: every context switch writes it. (Its last line, of the highest CPUs, is shared.)
 #[repr(transparent)]
@@ -238,15 +235,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Result<(&'p SpaceState, VmasAlone<'_, 'p, P>), Error> {
         let p = self.platform();
         let (space, vmas) = self.lock_vmas(id, range)?;
-        let Unmaps { leaving, waiting, .. } = &space.unmaps;
+        let Vmas { leaving, waiting, .. } = &space.vmas;
         if leaving.get(p) == 0 {
             return Ok((space, vmas));
         }
         // From here on none begins to leave.
         waiting.set(p, waiting.get(p) + 1);
         drop(vmas);
-        p.wait(space.unmaps.key(), &mut || leaving.load(p, Ordering::Relaxed) == 0);
-        let vmas = space.vmas.0.write(self);
+        p.wait(space.vmas.key(), &mut || leaving.load(p, Ordering::Relaxed) == 0);
+        let vmas = space.vmas.lock.write(self);
         waiting.set(p, waiting.get(p) - 1);
         debug_assert_eq!(leaving.get(p), 0, "a VMA began to leave while somebody waited until none was");
         Ok((space, self.shut(id, (space, vmas), range)?))
@@ -259,7 +256,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         range: PageRange,
     ) -> Result<(&'p SpaceState, VmasAlone<'_, 'p, P>), Error> {
         let space = self.find_space(id)?;
-        let vmas = space.vmas.0.write(self);
+        let vmas = space.vmas.lock.write(self);
         Ok((space, self.shut(id, (space, vmas), range)?))
     }
 
@@ -279,7 +276,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The same if nobody has the VMAs, and no fault is in one that touches `range`. Never waits.
     pub(crate) fn try_lock_vmas(&self, id: SpaceId, range: PageRange) -> Option<VmasAlone<'_, 'p, P>> {
         let space = self.find_space(id).ok()?;
-        let vmas = space.vmas.0.try_write(self)?;
+        let vmas = space.vmas.lock.try_write(self)?;
         (space.is(self.platform(), id) && self.try_shut_vmas(space, range)).then(|| VmasAlone {
             mm: self,
             space,
@@ -297,7 +294,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The same of one that was found.
     #[inline(always)]
     pub(super) fn share(&self, id: SpaceId, space: &'p SpaceState) -> Result<SharedGuard<'p, P>, Error> {
-        let shared = space.vmas.0.read(self);
+        let shared = space.vmas.lock.read(self);
         if space.is(self.platform(), id) { Ok(shared) } else { Err(Error::NoSuchSpace) }
     }
 }

@@ -8,8 +8,8 @@ use crate::platform::{Platform, WaitKey};
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
 
-/// What waits to be flushed in one space. All zeros: nothing, and nobody flushes.
-#[repr(C)]
+/// What waits to be flushed in one space. All zeros: nothing, and nobody flushes. On a line of its own: faults do not write it.
+#[repr(C, align(64))]
 pub(crate) struct Together {
     /// Guards what follows, up to `asked`.
     lock: SpinLock<{ Scope::TogetherLock as u8 }>,
