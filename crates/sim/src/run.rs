@@ -233,7 +233,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         Some(trace) => replay::tasks(trace, machine.cpus),
         None => spec.workload.tasks(machine.cpus, spec.work.unwrap_or(machine.memory / 4096)),
     };
-    let tasks = machine.cpus + machine.nodes + purgers + users;
+    let tasks = machine.cpus + machine.nodes * machine.kernel.kswapd + purgers + users;
     let mut sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))

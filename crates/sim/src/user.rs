@@ -527,6 +527,10 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         self.machine.kernel.time_slice / 1000
     }
 
+    fn kswapds(&self) -> u32 {
+        self.machine.kernel.kswapd
+    }
+
     fn progressed(&self, pages: u64) {
         let (before, done) = (self.done.get(), self.done.get() + pages);
         self.done.set(done);

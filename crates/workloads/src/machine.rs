@@ -95,6 +95,10 @@ pub trait Machine: Platform {
     fn leave_kernel(&self);
     /// Length of a time slice, in nanoseconds.
     fn time_slice(&self) -> u64;
+    /// Tasks that reclaim ahead of need, for each node.
+    fn kswapds(&self) -> u32 {
+        1
+    }
     /// Progress, for whoever watches: pages of work done.
     fn progressed(&self, pages: u64);
     /// The last user task has ended: stop.

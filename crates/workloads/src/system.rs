@@ -1,4 +1,4 @@
-//! A running system: the core, run queues, idle and lazy CPUs, one `kswapd` per node, and who purges kernel addresses.
+//! A running system: the core, run queues, idle and lazy CPUs, `kswapd` for each node, and who purges kernel addresses.
 //!
 //! The scheduler is as plain as can be: a queue per CPU, tasks taken in turn, each for a time slice. Tasks are
 //! never preempted inside the core: they are switched where they return to user addresses, where they
@@ -62,7 +62,7 @@ pub type PickVictim<'p, M> = Box<dyn Fn(&System<'p, M>, &Shortage) -> bool + 'p>
 
 // SAFETY of sharing: `Guarded` gives each CPU its turn; task bodies are run by one CPU at a time.
 impl<'p, M: Machine> System<'p, M> {
-    /// Makes the manager, an idle task for each CPU, a `kswapd` for each node, and, where there is a kernel range, one task
+    /// Makes the manager, an idle task for each CPU, its `kswapd` or several for each node, and, where there is a kernel range, one task
     /// that purges it.
     ///
     /// # Errors
@@ -102,15 +102,17 @@ impl<'p, M: Machine> System<'p, M> {
         }
         let mut nodes: Vec<NodeId> = regions.iter().map(|region| region.node).collect();
         nodes.dedup();
-        for node in nodes {
-            let cpu = (0..cpus).map(|c| CpuId(c as u16)).find(|&c| machine.node_of(c) == node);
+        let many = machine.kswapds();
+        for (node, nth) in nodes.into_iter().flat_map(|node| (0..many).map(move |nth| (node, nth))) {
+            let mut here = (0..cpus).map(|c| CpuId(c as u16)).filter(|&c| machine.node_of(c) == node).cycle();
+            let cpu = here.nth(nth as usize);
             let body: Body<'p, M> = Box::new(move |system| {
                 loop {
                     system.mm.kswapd(node)?;
                 }
             });
             system.add(
-                format!("kswapd/{}", node.0),
+                if nth == 0 { format!("kswapd/{}", node.0) } else { format!("kswapd/{}.{nth}", node.0) },
                 TaskKind::Kernel(node),
                 cpu.unwrap_or(CpuId(0)),
                 None,

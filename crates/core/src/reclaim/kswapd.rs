@@ -1,4 +1,4 @@
-//! `kswapd`: reclaims ahead of need, one per node. The core owns no thread: the embedding kernel calls
+//! `kswapd`: reclaims ahead of need, one task or more for each node. The core owns no thread: the embedding kernel calls
 //! [`Manager::kswapd`] in a loop.
 
 use core::sync::atomic::Ordering;
@@ -18,6 +18,9 @@ impl<P: Platform> Manager<'_, P> {
     /// Waits until the node's memory runs short, then reclaims until as much is free there as the high watermarks of its zones add up
     /// to, or nothing more is found. Call it in a loop from a task that runs in no user space
     /// ([`enter_lazy`](Manager::enter_lazy)). May wait. IPIs as the `unmap` policy says.
+    ///
+    /// Where one task for a node does not keep up with those who want memory there, several may do it: all of them are woken, and each goes
+    /// on until enough is free. What they reclaim no task that runs a program has to.
     ///
     /// # Errors
     /// [`Error::NoSuchNode`].

@@ -270,6 +270,13 @@ pub(super) static KEYS: &[Key] = &[
             "default: CFS minimum granularity, 0.75 ms x (1 + log2 of 8 CPUs), Linux kernel/sched/fair.c"
         )
     ),
+    choice!(
+        kswapd,
+        Kind::Count("threads"),
+        1,
+        64,
+        Need::Default("1", "threads", "default: one for each node, as Linux has")
+    ),
     Key {
         section: "kernel",
         name: "min_free_kib",

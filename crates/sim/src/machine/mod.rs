@@ -270,6 +270,8 @@ pub struct Kernel {
     pub flush_ceiling: u32,
     /// Time a task may run while others wait, in picoseconds. 3 ms by default.
     pub time_slice: u64,
+    /// Tasks that reclaim ahead of need, for each node. 1 by default.
+    pub kswapd: u32,
     /// Reserve in KiB that watermarks are computed from; `None` means from the memory size.
     #[doc(alias = "min_free_kbytes")]
     pub min_free_kib: Option<u64>,
@@ -287,6 +289,7 @@ impl Default for Kernel {
             scan_batch: 32,
             flush_ceiling: 33,
             time_slice: 3_000_000_000,
+            kswapd: 1,
             min_free_kib: None,
             vmap_lazy_kib: None,
             vmap_shards: None,

@@ -47,6 +47,26 @@ fn a_batch_interrupts_rarely_and_saves_a_fifth_of_the_time() {
     }
 }
 
+/// One `kswapd` for eight CPUs that only read does not keep up; one for each does, and where it runs nobody has to be interrupted.
+#[test]
+fn with_enough_kswapds_no_reader_reclaims_for_itself() {
+    for (name, fewer) in [("linux", 0.25), ("quiet", 0.0)] {
+        let few = RunSpec { policy: policy(name), machine: common::machine("uma-8"), ..small(Workload::Reader) };
+        let mut many = few.clone();
+        many.machine.kernel.kswapd = 8;
+        let (few, many) = (run(&few), run(&many));
+        let direct = |report: &Report| {
+            let [direct, kswapd] = ["pgsteal_direct", "pgsteal_kswapd"].map(|key| report.figure(key));
+            direct / (direct + kswapd)
+        };
+        assert!(direct(&few) > 0.5, "{name}: {}", direct(&few));
+        assert!(direct(&many) < 0.05, "{name}: {}", direct(&many));
+        let ipis = |report: &Report| report.figure("ipis_received");
+        assert!(ipis(&many) <= fewer * ipis(&few), "{name}: {} and {}", ipis(&few), ipis(&many));
+        assert_eq!((many.count("stale_accesses"), many.count("lost_writes")), (0, 0), "{name}");
+    }
+}
+
 #[test]
 fn without_pressure_no_policy_of_reclaim_makes_a_difference() {
     let both = before_and_after(&small(Workload::NoPressure));
