@@ -57,7 +57,8 @@ impl<P: Platform> Manager<'_, P> {
     /// Whether each slot in use is what somebody has.
     fn audit_slots(&self) -> Option<&'static str> {
         let (p, root) = (self.platform(), self.root);
-        let linked: u64 = self.live_spaces().map(|id| u64::from(self.space_at(id).vmas.map_count.get(p))).sum();
+        let linked: u64 =
+            self.live_spaces().map(|id| u64::from(self.space_at(id).vmas.map_count.get(p))).sum();
         let anon_vmas =
             (0..root.anon_vmas.bound(self)).filter(|&handle| root.anon_vmas.is_used(self, handle));
         let mut rmap = anon_vmas.map(|handle| &root.anon_vmas.get(self, handle).rmap);

@@ -51,7 +51,8 @@ fn a_batch_interrupts_rarely_and_saves_a_fifth_of_the_time() {
 #[test]
 fn with_enough_kswapds_no_reader_reclaims_for_itself() {
     for (name, fewer) in [("linux", 0.25), ("quiet", 0.0)] {
-        let few = RunSpec { policy: policy(name), machine: common::machine("uma-8"), ..small(Workload::Reader) };
+        let few =
+            RunSpec { policy: policy(name), machine: common::machine("uma-8"), ..small(Workload::Reader) };
         let mut many = few.clone();
         many.machine.kernel.kswapd = 8;
         let (few, many) = (run(&few), run(&many));
