@@ -326,6 +326,30 @@ fn a_page_that_cannot_be_read_is_an_error_of_who_wants_it() {
     });
 }
 
+/// What its device did not take is in the swap cache. When that device cannot go off it stays there, and is not lost by what the device says that it takes.
+#[test]
+fn what_is_in_memory_of_a_device_that_could_not_go_off_stays() {
+    at(&setup(1), &swapping("linux"), None, |mm| {
+        let host = mm.platform();
+        let (id, file) = written(mm, 512, 32);
+        mm.space(id).unmap(pages(AT, 32)).unwrap();
+        squeeze(mm);
+        (16..32).for_each(|page| _ = copy(mm, file, page, page).unwrap());
+        host.fail_writes.set(true);
+        squeeze(mm);
+        host.fail_writes.set(false);
+        assert_eq!((in_swap(mm, file), mm.swap().usage().cached), (32, 16));
+        host.fail_reads.set(true);
+        assert_eq!(mm.swap().off(DEVICE), Err(Error::Device));
+        host.forget();
+        squeeze(mm);
+        assert!(!host.log.take().iter().any(|what| matches!(what, Happened::DiskWrite(..))));
+        assert!((16..32).all(|page| copied(mm, file, page) == Ok(page)));
+        host.fail_reads.set(false);
+        end(mm, &[id], &[file]);
+    });
+}
+
 #[test]
 fn a_device_that_goes_off_gives_everything_back() {
     at(&setup(1), &swapping("linux"), None, |mm| {
