@@ -524,6 +524,37 @@ fn nothing_is_read_ahead_of_a_memory_file_but_from_swap() {
     });
 }
 
+/// What nobody has asked for has nobody reclaim for it, and no program end; and one page that cannot be read keeps no others away.
+#[test]
+fn reading_ahead_takes_what_is_free_and_what_can_be_read() {
+    at(&setup(1), &Config { groups: 1, ..swapping("linux") }, None, |mm| {
+        let host = mm.platform();
+        let (id, file) = written(mm, 512, 32);
+        squeeze(mm);
+        let (held, asked) = (take_free(mm), host.shortages.borrow().len());
+        let stalls = mm.counter(Counter::AllocStall);
+        assert_eq!(mm.file(file).read_ahead(0, 32), Ok(0));
+        mm.space(id).advise(pages(AT, 32), Advice::WillNeed).unwrap();
+        assert_eq!((host.shortages.borrow().len(), mm.counter(Counter::AllocStall)), (asked, stalls));
+        give_back(mm, held);
+        // Nor is a group's limit a reason to.
+        let group = mm.create_group(1).unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        let came = mm.file(file).read_ahead(0, 32).unwrap();
+        assert!(came <= 1, "{came}");
+        assert_eq!(mm.group(group).usage().unwrap().hits, 0);
+        mm.space(id).set_group(None).unwrap();
+        squeeze(mm);
+        host.refuse_reads.set(Some(|_, block| (block == 5).then_some(DeviceError::Failed)));
+        assert_eq!(mm.file(file).read_ahead(0, 32), Ok(31));
+        assert_eq!(in_swap(mm, file), 1);
+        host.refuse_reads.set(None);
+        assert!((AT..AT + 32).all(|page| seen(mm, 0, id, page) == Ok(page)));
+        end(mm, &[id], &[file]);
+        mm.group(group).destroy().unwrap();
+    });
+}
+
 #[test]
 fn a_file_system_in_memory_may_refuse_what_programs_would_write() {
     at(&setup(1), &swapping("linux"), None, |mm| {
