@@ -555,6 +555,27 @@ fn reading_ahead_takes_what_is_free_and_what_can_be_read() {
     });
 }
 
+/// The same of the few pages that are in memory between many that are not.
+#[test]
+fn pages_that_lie_far_apart_are_found_in_parts_too() {
+    const MANY: u64 = 12_000;
+    for gives_way in [true, false] {
+        let config = Config { resched_after: if gives_way { 1024 } else { u32::MAX }, ..swapping("linux") };
+        let longest = at(&setup(1), &config, None, |mm| {
+            mm.swap().on(DEVICE, 16_384, 0).unwrap();
+            let file = mm.create_memory_file(MANY).unwrap();
+            (0..MANY).for_each(|page| _ = copy(mm, file, page, page).unwrap());
+            squeeze(mm);
+            assert!((0..MANY).step_by(400).all(|page| copied(mm, file, page) == Ok(page)));
+            assert_eq!(in_swap(mm, file), MANY - MANY.div_ceil(400));
+            let longest = mm.platform().longest_stretch(|| mm.file(file).set_size(PAGE_SIZE).unwrap());
+            end(mm, &[], &[file]);
+            longest
+        });
+        assert_eq!(longest < 8000, gives_way, "{longest}");
+    }
+}
+
 #[test]
 fn a_file_system_in_memory_may_refuse_what_programs_would_write() {
     at(&setup(1), &swapping("linux"), None, |mm| {
