@@ -28,6 +28,7 @@ use super::tree::Cached;
 use crate::Manager;
 use crate::addr::{FrameNumber, PAGE_SIZE, PageNumber};
 use crate::error::Error;
+use crate::frame::AllocFrom;
 use crate::group::Payer;
 use crate::handle::{FileId, FileSlot};
 use crate::kind::Kind;
@@ -195,8 +196,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         Back::Now
     }
 
-    /// The page of a memory file that is in this slot of swap, from there or on its way; `None` if it is not there any more, to be looked for again. Who is
-    /// charged with its frame, `payer` says. As `file_page`.
+    /// The page of a memory file that is in this slot of swap, from there or on its way; `None` if it is not there any more, to be looked for again. Where its
+    /// frame comes `from`, and who is charged with it, the caller says. As `file_page`.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::LimitReached`]; [`Error::BeyondFile`].
@@ -204,9 +205,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         &self,
         (id, index): (FileSlot, u64),
         slot: u32,
-        payer: impl FnOnce() -> Payer,
+        (from, payer): (AllocFrom, impl FnOnce() -> Payer),
     ) -> Result<Option<FilePage>, Error> {
-        let n = match self.swap_in(slot, payer)? {
+        let n = match self.swap_in(slot, from, payer)? {
             SwapIn::Found(n) => n,
             SwapIn::Busy(n) => return Ok(Some(FilePage::Busy(n))),
             SwapIn::New(n) => return Ok(Some(FilePage::Out(slot, n))),
@@ -234,55 +235,68 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.swap_read(slot, n, PageNumber(0)).map_err(|_| Error::Device)
     }
 
-    /// Brings those pages of a part of a memory file back that are in one of these slots of swap, each charged as `payer` says. Returns how many there
-    /// were. The caller shares the file's `io`. May wait.
+    /// Brings a page of a memory file back that is in one of these slots of swap, this one a moment ago. Returns whether it is in the file's cache then. The
+    /// caller shares the file's `io`. May wait, for memory as `from` says.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::LimitReached`]; [`Error::Device`], of the first that cannot be read.
-    pub(super) fn bring_part_back(
+    /// [`Error::OutOfMemory`], [`Error::LimitReached`]; [`Error::Device`].
+    fn bring_page_back(
         &self,
-        id: FileSlot,
-        part: Range<u64>,
+        (id, index): (FileSlot, u64),
+        mut slot: u32,
         own: &dyn Fn(u32) -> bool,
-        payer: fn(&Self) -> Payer,
-    ) -> Result<u64, Error> {
-        let (file, mut at, mut brought, mut work) = (self.file_at(id), part.start, 0, Work::begin(self));
-        while let Some((index, mut slot)) = self.next_out(file, at..part.end, own) {
-            (at, brought) = (index + 1, brought + 1);
-            loop {
-                match self.page_from_swap((id, index), slot, || payer(self))? {
-                    Some(FilePage::Busy(n)) => {
-                        self.wait_page(n);
-                        self.put_page(n);
-                    }
-                    Some(FilePage::Out(slot, n)) => {
-                        self.read_from_swap(slot, n)?;
-                        self.put_page(n);
-                    }
-                    Some(FilePage::Found(n) | FilePage::New(n)) => self.put_page(n),
-                    Some(FilePage::Closed) | None => {}
+        (from, payer): (AllocFrom, fn(&Self) -> Payer),
+    ) -> Result<bool, Error> {
+        loop {
+            match self.page_from_swap((id, index), slot, (from, || payer(self)))? {
+                Some(FilePage::Busy(n)) => {
+                    self.wait_page(n);
+                    self.put_page(n);
                 }
-                match self.find_cached(file, index) {
-                    Cached::Out(now) if own(now) => slot = now,
-                    Cached::Page(n) => {
-                        self.put_page(n);
-                        break;
-                    }
-                    Cached::Out(_) | Cached::No => break,
+                Some(FilePage::Out(slot, n)) => {
+                    self.read_from_swap(slot, n)?;
+                    self.put_page(n);
                 }
+                Some(FilePage::Found(n) | FilePage::New(n)) => self.put_page(n),
+                Some(FilePage::Closed) | None => {}
+            }
+            match self.find_cached(self.file_at(id), index) {
+                Cached::Out(now) if own(now) => slot = now,
+                Cached::Page(n) => {
+                    self.put_page(n);
+                    return Ok(true);
+                }
+                Cached::Out(_) | Cached::No => return Ok(false),
+            }
+        }
+    }
+
+    /// Brings those pages of a part of a memory file back that are in swap, as many as there is memory for without reclaim; returns how many came. Those that cannot be
+    /// read stay away. The caller shares the file's `io`. May wait, not for memory.
+    pub(super) fn read_ahead_from_swap(&self, id: FileSlot, part: Range<u64>) -> u64 {
+        let (file, mut at, mut came, mut work) = (self.file_at(id), part.start, 0, Work::begin(self));
+        let pays: fn(&Self) -> Payer = |mm| Payer::Within(mm.group_here());
+        while let Some((index, slot)) = self.next_out(file, at..part.end, |_| true) {
+            at = index + 1;
+            match self.bring_page_back((id, index), slot, &|_| true, (AllocFrom::NOW, pays)) {
+                Ok(is_there) => came += u64::from(is_there),
+                // Of nobody who has asked for it.
+                Err(Error::Device) => {}
+                Err(_) => break,
             }
             work.did(cost::FAULT);
         }
-        Ok(brought)
+        came
     }
 
     /// Brings what is in one of these slots of swap back to all memory files, charged to the group of whoever asks, above its limit if need be. Returns how
     /// many pages there were. May wait.
     ///
     /// # Errors
-    /// As `bring_part_back`.
+    /// As `bring_page_back`.
     pub(crate) fn bring_files_back(&self, own: &dyn Fn(u32) -> bool) -> Result<u64, Error> {
-        let (mut brought, mut work) = (0, Work::begin(self));
+        let (p, mut brought, mut work) = (self.platform(), 0, Work::begin(self));
+        let pays: fn(&Self) -> Payer = |mm| Payer::Regardless(mm.group_here());
         if self.root.memory_files.load(Ordering::Relaxed) == 0 {
             return Ok(0);
         }
@@ -291,9 +305,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             let Some(id) = self.live_file(slot).filter(|&id| self.is_memory_file(id)) else { continue };
             let file = self.file_at(slot);
             let _shared = file.io.read(self);
-            if file.is(self.platform(), id) {
-                let all = 0..file.pages(self.platform());
-                brought += self.bring_part_back(slot, all, own, |mm| Payer::Regardless(mm.group_here()))?;
+            let (mut at, end) = (0, if file.is(p, id) { file.pages(p) } else { 0 });
+            while let Some((index, named)) = self.next_out(file, at..end, own) {
+                (at, brought) = (index + 1, brought + 1);
+                self.bring_page_back((slot, index), named, own, (AllocFrom::HERE, pays))?;
+                work.did(cost::FAULT);
             }
         }
         Ok(brought)

@@ -209,7 +209,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             let page = match self.find_cached(file.1, index) {
                 Cached::Page(n) => Some(self.as_found(n)),
                 Cached::Out(slot) => {
-                    self.page_from_swap((file.0, index), slot, || Payer::Within(self.group_here()))?
+                    let payer = || Payer::Within(self.group_here());
+                    self.page_from_swap((file.0, index), slot, (AllocFrom::HERE, payer))?
                 }
                 Cached::No if index >= file.1.pages(self.platform()) => {
                     return Err(Error::BeyondFile);

@@ -26,7 +26,6 @@ use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::error::Error;
 use crate::frame::AllocFrom;
-use crate::group::Payer;
 use crate::handle::FileId;
 use crate::platform::{Platform, Store, Transfer};
 use crate::resched::{Work, cost};
@@ -92,10 +91,8 @@ impl<P: Platform> File<'_, '_, P> {
         mm.find_file(id)?;
         let part = first..first.saturating_add(pages);
         if file.is_memory() {
-            // Holes are to be had at any time, and what cannot be read is nobody's error yet.
-            return Ok(mm
-                .bring_part_back(id.slot(), part, &|_| true, |mm| Payer::Within(mm.group_here()))
-                .unwrap_or(0));
+            // Holes are to be had at any time.
+            return Ok(mm.read_ahead_from_swap(id.slot(), part));
         }
         mm.read_window(id, None, Window { pages: part, ahead: first })
     }

@@ -34,7 +34,7 @@ enum Next<T> {
     End,
 }
 
-/// Words that are looked at in vain under one hold of a tree's lock.
+/// Words that are looked at under one hold of a tree's lock.
 const LOOKS: u32 = 512;
 
 /// What came of an attempt to put a page into the cache.
@@ -173,7 +173,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (file, mut at, mut count) = (self.file_at(id), 0, 0);
         loop {
             let _guard = file.lock.lock(self);
-            match self.next_word(file, at..MAX_PAGES, slot_in) {
+            match self.next_word(file, at..MAX_PAGES, slot_in, &mut 0) {
                 Next::Found(index, _) => (at, count) = (index + 1, count + 1),
                 Next::From(index) => at = index,
                 Next::End => return Some(count),
@@ -434,7 +434,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut at, mut work) = (range.start, Work::begin(self));
         loop {
             let guard = file.lock.lock(self);
-            match self.next_word(file, at..range.end, &wanted) {
+            match self.next_word(file, at..range.end, &wanted, &mut 0) {
                 Next::Found(index, found) => return Some(take(index, found)),
                 Next::End => return None,
                 Next::From(index) => at = index,
@@ -455,9 +455,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> u64 {
         let (file, mut at, mut work) = (self.file_at(id), range.start, Work::begin(self));
         loop {
-            let guard = file.lock.lock(self);
+            let (guard, mut looks) = (file.lock.lock(self), 0);
             while held.as_slice().len() < most {
-                match self.next_word(file, at..range.end, page_in) {
+                match self.next_word(file, at..range.end, page_in, &mut looks) {
                     Next::Found(index, n) => {
                         self.memmap().get(n).refs.fetch_add(self.platform(), 1, Ordering::Relaxed);
                         held.push(n);
@@ -478,21 +478,22 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// The first page of a range whose word says something that is wanted, if it is not far. Under the tree's lock.
+    /// The first page of a range whose word says something that is wanted, if it is not far: `looks` are those under this hold of the tree's lock.
     fn next_word<T>(
         &self,
         file: &FileState,
         range: Range<u64>,
         wanted: impl Fn(u32) -> Option<T>,
+        looks: &mut u32,
     ) -> Next<T> {
         let p = self.platform();
         let end = range.end.min(1 << (SHIFT * file.levels.get(p)));
-        let (mut index, mut looks) = (range.start, 0);
+        let mut index = range.start;
         while index < end {
-            if looks == LOOKS {
+            if *looks == LOOKS {
                 return Next::From(index);
             }
-            looks += 1;
+            *looks += 1;
             let mut node = FrameNumber(file.root.get(p));
             if node == FrameNumber::NONE {
                 return Next::End;

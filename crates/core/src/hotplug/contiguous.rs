@@ -68,7 +68,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     ///
     /// # Errors
     /// [`Error::BadSetting`] for none; [`Error::OutOfMemory`] where no piece can be emptied: the core's bookkeeping does not move, nor what
-    /// the embedding kernel has, nor what is [pinned](crate::Space::pin).
+    /// the embedding kernel has, nor what is [pinned](crate::Space::pin), nor, without [`Config::swap`](crate::Config::swap), programs' own memory.
     ///
     /// # Examples
     /// ```
@@ -269,7 +269,9 @@ impl<P: Platform> Manager<'_, P> {
             match Frame::kind_of(state) {
                 Kind::Free => {}
                 Kind::Tail if state & flag::LISTED != 0 => {}
-                Kind::File | Kind::Anon if among == Among::Used => {}
+                Kind::File if among == Among::Used => {}
+                // Without swap no reverse map leads to its entries.
+                Kind::Anon if among == Among::Used && self.config().swap => {}
                 _ => return false,
             }
             n = n.add(1 << order);

@@ -2,7 +2,8 @@
 //!
 //! A block that leaves is isolated first: nothing more is handed out of it, what is free in it is taken off the zone's
 //! lists, and what is freed into it from then on is retired too. Then what is still in use has to go: anonymous pages that one
-//! space shows move to other frames, others and pages of files are reclaimed, all else has to be freed by whoever uses it. When the last
+//! space shows move to other frames, others and pages of files are reclaimed, all else has to be freed by whoever uses it: also anonymous pages where
+//! [`Config::swap`](crate::Config::swap) is not set, and so no reverse map leads from them to their entries. When the last
 //! frame is retired the block is offline.
 //!
 //! While a block leaves, CPUs keep nothing of its zone on their lists. So one certain drain after the isolation is

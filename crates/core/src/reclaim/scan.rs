@@ -586,6 +586,10 @@ pub(super) fn detach<P: Platform>(
     if anon && !mm.slot_is_used(n) {
         return uncache(mm, n);
     }
+    if anon && mm.is_stranded(n) {
+        mm.emit(leave.full());
+        return Fate::Keep;
+    }
     // In this order it costs nobody an access who has no memory file.
     if mm.is_memory_page(n) && is_dirty() {
         if let Err(why) = leave.may_unmap(true) {

@@ -308,7 +308,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         payer: fn(GroupSlot) -> Payer,
     ) -> Result<FaultStep, Error> {
         let p = self.platform();
-        let n = match self.swap_in(slot, || payer(self.group_of(fault.space)))? {
+        let n = match self.swap_in(slot, AllocFrom::HERE, || payer(self.group_of(fault.space)))? {
             SwapIn::Found(n) => n,
             SwapIn::Busy(n) => return Ok(FaultStep::Outside(Outside::Page(n))),
             SwapIn::New(n) => return Ok(FaultStep::Outside(Outside::Swap(slot, n))),

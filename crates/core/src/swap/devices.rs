@@ -1,6 +1,6 @@
 //! Swap devices that are in use, and which of them a page goes to.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::area::{Area, CLUSTER, state};
 use super::slots::Cluster;
@@ -49,6 +49,9 @@ pub(crate) struct SwapDevices {
     numbered: Word32,
     /// Areas that there ever were.
     made: Word32,
+    /// Not 0 once a device took no pages any more: till then nobody looks whether one does. It orders nothing, and to look at it costs nothing that
+    /// the machine counts.
+    closed: AtomicU32,
     areas: [Area; MAX_AREAS],
     directories: [Word32; DIRECTORIES],
 }
@@ -154,6 +157,7 @@ impl<'p, P: Platform> Swap<'_, 'p, P> {
             if area.state.get(p) == state::BUSY {
                 return Err(Error::NoSuchSwapDevice);
             }
+            swap.closed.store(1, Ordering::Relaxed);
             area.state.store(p, state::BUSY, Ordering::Release);
             area
         };
@@ -188,6 +192,13 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Whether the device of a slot takes pages.
     pub(super) fn takes_pages(&self, slot: u32) -> bool {
         self.area_of(slot).is_open(self.platform())
+    }
+
+    /// Whether an anonymous page is in the slot of a device that goes off, or is gone, and somebody wants it: then it stays in memory, since that device
+    /// gets nothing any more, and may not give again what it has. By whoever has locked the page.
+    pub(crate) fn is_stranded(&self, n: FrameNumber) -> bool {
+        self.root.swap.closed.load(Ordering::Relaxed) != 0
+            && self.slot_of(n).is_some_and(|slot| !self.takes_pages(slot) && self.swap_users(slot) > 0)
     }
 
     /// What came of writes to the device of a slot.
@@ -308,6 +319,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Its device does not take or give anything any more.
     pub(crate) fn note_gone(&self, slot: u32) {
         let (p, area) = (self.platform(), self.area_of(slot));
+        self.root.swap.closed.store(1, Ordering::Relaxed);
         // Nothing is undone if another CPU noted it first.
         _ = area.state.replace(p, state::OPEN, state::GONE, Ordering::AcqRel);
     }

@@ -40,18 +40,23 @@ pub(crate) enum SwapIn {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// The page of a slot that an entry names, from the cache or on its way there. Interrupts on, no spin lock held. May
-    /// wait for memory. The caller has a VMA with that entry, or the slot's device could go off meanwhile. Who is charged: the group of
+    /// The page of a slot that an entry names, from the cache or on its way there, in memory from where `from` says. Interrupts on, no spin lock held. May
+    /// wait for memory if that says so. The caller has a VMA with that entry, or the slot's device could go off meanwhile. Who is charged: the group of
     /// that VMA's space.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::LimitReached`].
-    pub(crate) fn swap_in(&self, slot: u32, payer: impl FnOnce() -> Payer) -> Result<SwapIn, Error> {
+    pub(crate) fn swap_in(
+        &self,
+        slot: u32,
+        from: AllocFrom,
+        payer: impl FnOnce() -> Payer,
+    ) -> Result<SwapIn, Error> {
         let _scope = charge(self.platform(), Scope::SwapIn);
         if let Some(page) = self.swap_find(slot) {
             return Ok(self.lock_cached(page, slot));
         }
-        let page = self.new_swap_page(AllocFrom::HERE, payer())?;
+        let page = self.new_swap_page(from, payer())?;
         Ok(match self.swap_insert(slot, page) {
             Inserted::Now => SwapIn::New(page),
             Inserted::Already(there) => {

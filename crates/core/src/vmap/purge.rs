@@ -180,7 +180,16 @@ fn sweep_alone<'p, P: Platform>(
         (Effort::Begun, under_way) => {
             under_way.into_iter().for_each(|sweep| sweep::finish(mm, v, sweeping, sweep));
         }
-        _ if pages > 0 => sweep::flush_now(mm, v, sweeping),
+        // INV-3: a sum of moments may miss what its CPU seals meanwhile, and that waits for a sweep that is under way.
+        //
+        //   this CPU                       another, that unmaps something
+        //   sealed there: nothing
+        //                                  what was fresh is sealed: its sweep has begun
+        //   fresh there: nothing
+        //                                  what it unmaps is fresh
+        (_, under_way) if pages > 0 || under_way.is_some() && sweeping.any_waits(mm, v) => {
+            sweep::flush_now(mm, v, sweeping);
+        }
         _ => {}
     }
     sweep::gather(mm, v, sweeping);

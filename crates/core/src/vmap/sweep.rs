@@ -58,8 +58,9 @@ impl Owned {
             self.extents.take_over(p, &other.extents, v.link(mm));
             add(p, &self.pages, other.pages.get(p));
             add(p, &self.frames, other.frames.get(p));
-            other.pages.set(p, 0);
-            other.frames.set(p, 0);
+            // Release: partner of the Acquire in `sums`.
+            other.pages.store(p, 0, Ordering::Release);
+            other.frames.store(p, 0, Ordering::Release);
         }
     }
 }
@@ -87,7 +88,8 @@ impl Waiting {
             // Its sweep has begun. What is sealed already waits with it: a sweep was begun over another.
             sealed.owned.take_over(mm, v, &fresh.owned);
             add(p, &sealed.pages, fresh.pages.get(p));
-            fresh.pages.set(p, 0);
+            // Release: partner of the Acquire in `sums`.
+            fresh.pages.store(p, 0, Ordering::Release);
             sealed.until.set(p, until);
             fresh.until.set(p, 0);
         }
@@ -98,12 +100,15 @@ impl Waiting {
         self.parts().into_iter().map(|part| part.pages.get(p) + part.owned.pages.get(p)).sum()
     }
 
-    /// What waits for a sweep, and frames that nobody has freed since.
+    /// What waits for a sweep, and frames that nobody has freed since. Without the lock of this CPU's extent cache a moment's truth for each part: what is
+    /// sealed in between may be missed, and its sweep is under way then, as whoever has missed it finds.
     fn sums<P: Platform>(&self, p: &P, over: u64) -> (u64, u64) {
-        let waits = |part: &Part| if part.until.get(p) > over { part.pages.get(p) } else { 0 };
+        // Acquire: partner of the Releases in `turn`: who finds that it is not here any more finds that its sweep has begun.
+        let now = |word: &Word64| word.load(p, Ordering::Acquire);
+        let waits = |part: &Part| if part.until.get(p) > over { now(&part.pages) } else { 0 };
         let owned = [&self.sealed.owned, &self.fresh.owned, &self.flushed];
-        let pages = self.parts().into_iter().map(waits).chain(owned.map(|owned| owned.pages.get(p))).sum();
-        (pages, owned.into_iter().map(|owned| owned.frames.get(p)).sum())
+        let pages = self.parts().into_iter().map(waits).chain(owned.map(|owned| now(&owned.pages))).sum();
+        (pages, owned.into_iter().map(|owned| now(&owned.frames)).sum())
     }
 }
 
@@ -177,6 +182,13 @@ impl<'p> Sweeping<'p> {
             let here = waiting.sums(p, over);
             (pages + here.0, frames + here.1)
         })
+    }
+
+    /// Whether anything waits on any CPU: for certain, of what was unmapped before this is called. Looks at each under its lock.
+    pub fn any_waits<P: Platform>(&self, mm: &Manager<'p, P>, v: &KernelRange<'p>) -> bool {
+        let (p, sweeps) = (mm.platform(), &v.state.numbers.sweeps);
+        let waits = |waiting: &Waiting| waiting.sums(p, sweeps.last_over(p)) != (0, 0);
+        v.cpus.iter().zip(self.waiting).any(|(cache, waiting)| cache.with(mm, || waits(waiting)))
     }
 
     /// For a look at a quiet system: all extents with frames that wait.

@@ -169,3 +169,45 @@ fn a_device_is_failing_from_its_32nd_failure_on() {
         end(mm, &[id], &[7]);
     });
 }
+
+/// A device that cannot give all pages back is to go off, and fails. What is in memory of its pages then stays there, whatever is wanted of memory: a page
+/// that its device did not take, and one that came with another.
+#[test]
+fn what_is_in_memory_of_a_device_that_could_not_go_off_stays() {
+    for dirty in [true, false] {
+        let host = Host::new(Setup { cpus: 1, frames: 256, ..Setup::default() });
+        host.run(swapping("linux"), |mm| {
+            mm.swap().on(7, 512, 0).unwrap();
+            let id = anonymous(mm, 32);
+            let there = |mm: &Mm<'_>| {
+                let mut pages_there = [0; 32];
+                mm.space(id).residency(pages(AT, 32), &mut pages_there).unwrap();
+                pages_there
+            };
+            if dirty {
+                mm.drain_lru_batch();
+                mm.space(id).advise(pages(AT, 16), quietmm::Advice::PageOut).unwrap();
+                host.fail_writes.set(true);
+                squeeze(mm);
+                host.fail_writes.set(false);
+            } else {
+                squeeze(mm);
+                // The last one of these brings another along, which no entry leads to.
+                assert!((AT + 16..AT + 23).all(|page| host.read(mm, id, page) == Ok(page)));
+                mm.drain_lru_batch();
+            }
+            let before = there(mm);
+            assert_eq!(&before[..16], &[0; 16]);
+            assert!(before[16..].iter().filter(|&&there| there == 1).count() > 7);
+            host.fail_reads.set(true);
+            assert_eq!(mm.swap().off(7), Err(Error::SwapDevice(PageNumber(AT))));
+            host.forget();
+            squeeze(mm);
+            assert_eq!((written_out(mm), there(mm)), (0, before));
+            let lost = |page: &u64| host.read(mm, id, AT + page) != Ok(AT + page);
+            assert_eq!((16..32).filter(|&n| before[n as usize] == 1).find(lost), None);
+            host.fail_reads.set(false);
+            end(mm, &[id], &[7]);
+        });
+    }
+}

@@ -5,11 +5,11 @@ use crate::machine;
 use machine::faults::{AT, own, showing};
 use machine::race::{Place, at, race};
 use machine::swapping::swapping;
-use machine::{Host, Mm, Setup, bare, give_back, settled};
+use machine::{Happened, Host, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::addr::PhysAddr;
 use quietmm::{
-    AllocFrom, Config, Counter, Error, FrameNumber, Frames, NodeId, PageNumber, PageRange, Region, Term,
-    UserAccess,
+    Advice, AllocFrom, Config, Counter, Error, Event, FrameNumber, Frames, NodeId, PageNumber, PageRange,
+    Region, Term, UserAccess,
 };
 
 const ANYWHERE: PhysAddr = PhysAddr(u64::MAX);
@@ -167,6 +167,34 @@ fn pages_in_the_way_are_elsewhere_with_what_was_in_them() {
         check();
         assert_eq!(mm.validate().broken, None);
     });
+}
+
+/// Without swap nobody knows who shows a page of a space's own: no block that one lies in is tried, and nobody is interrupted for it.
+#[test]
+fn where_nothing_can_move_nothing_is_tried() {
+    for swap in [false, true] {
+        let host = Host::new(Setup { cpus: 2, frames: 8192, ..Setup::default() });
+        host.run(Config { swap, ..swapping("linux") }, |mm| {
+            let space = own(mm, 7000, &[0]);
+            // Tables, which stay, lie together.
+            let write = |i| host.on(0, || host.write(mm, space, AT + i, i)).unwrap();
+            (0..7000).step_by(512).chain(0..7000).for_each(write);
+            // Some go, and each block has others.
+            (0..7000)
+                .step_by(8)
+                .for_each(|i| mm.space(space).advise(pages(AT + i, 1), Advice::Drop).unwrap());
+            mm.drain_lru_batches();
+            host.forget();
+            let piece = mm.frames().alloc_contiguous(1024, ANYWHERE);
+            let tried = host.count(|what| matches!(what, Happened::Event(Event::Drained { .. })));
+            assert_eq!(tried > 0, swap, "{tried} blocks");
+            match piece {
+                Ok(piece) => mm.frames().free_contiguous(piece),
+                Err(error) => assert_eq!((error, swap), (Error::OutOfMemory, false)),
+            }
+            assert_eq!(settled(mm).broken, None);
+        });
+    }
 }
 
 /// The control: what may not move keeps each piece from being had, and nothing is lost on the way.

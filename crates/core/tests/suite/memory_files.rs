@@ -326,6 +326,30 @@ fn a_page_that_cannot_be_read_is_an_error_of_who_wants_it() {
     });
 }
 
+/// What its device did not take is in the swap cache. When that device cannot go off it stays there, and is not lost by what the device says that it takes.
+#[test]
+fn what_is_in_memory_of_a_device_that_could_not_go_off_stays() {
+    at(&setup(1), &swapping("linux"), None, |mm| {
+        let host = mm.platform();
+        let (id, file) = written(mm, 512, 32);
+        mm.space(id).unmap(pages(AT, 32)).unwrap();
+        squeeze(mm);
+        (16..32).for_each(|page| _ = copy(mm, file, page, page).unwrap());
+        host.fail_writes.set(true);
+        squeeze(mm);
+        host.fail_writes.set(false);
+        assert_eq!((in_swap(mm, file), mm.swap().usage().cached), (32, 16));
+        host.fail_reads.set(true);
+        assert_eq!(mm.swap().off(DEVICE), Err(Error::Device));
+        host.forget();
+        squeeze(mm);
+        assert!(!host.log.take().iter().any(|what| matches!(what, Happened::DiskWrite(..))));
+        assert!((16..32).all(|page| copied(mm, file, page) == Ok(page)));
+        host.fail_reads.set(false);
+        end(mm, &[id], &[file]);
+    });
+}
+
 #[test]
 fn a_device_that_goes_off_gives_everything_back() {
     at(&setup(1), &swapping("linux"), None, |mm| {
@@ -498,6 +522,58 @@ fn nothing_is_read_ahead_of_a_memory_file_but_from_swap() {
         assert!(mm.platform().read_commands.get() < 32, "they lie beside each other on the device");
         end(mm, &[id], &[file]);
     });
+}
+
+/// What nobody has asked for has nobody reclaim for it, and no program end; and one page that cannot be read keeps no others away.
+#[test]
+fn reading_ahead_takes_what_is_free_and_what_can_be_read() {
+    at(&setup(1), &Config { groups: 1, ..swapping("linux") }, None, |mm| {
+        let host = mm.platform();
+        let (id, file) = written(mm, 512, 32);
+        squeeze(mm);
+        let (held, asked) = (take_free(mm), host.shortages.borrow().len());
+        let stalls = mm.counter(Counter::AllocStall);
+        assert_eq!(mm.file(file).read_ahead(0, 32), Ok(0));
+        mm.space(id).advise(pages(AT, 32), Advice::WillNeed).unwrap();
+        assert_eq!((host.shortages.borrow().len(), mm.counter(Counter::AllocStall)), (asked, stalls));
+        give_back(mm, held);
+        // Nor is a group's limit a reason to.
+        let group = mm.create_group(1).unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        let came = mm.file(file).read_ahead(0, 32).unwrap();
+        assert!(came <= 1, "{came}");
+        assert_eq!(mm.group(group).usage().unwrap().hits, 0);
+        mm.space(id).set_group(None).unwrap();
+        squeeze(mm);
+        host.refuse_reads.set(Some(|_, block| (block == 5).then_some(DeviceError::Failed)));
+        assert_eq!(mm.file(file).read_ahead(0, 32), Ok(31));
+        assert_eq!(in_swap(mm, file), 1);
+        host.refuse_reads.set(None);
+        assert!((AT..AT + 32).all(|page| seen(mm, 0, id, page) == Ok(page)));
+        end(mm, &[id], &[file]);
+        mm.group(group).destroy().unwrap();
+    });
+}
+
+/// The same of the few pages that are in memory between many that are not.
+#[test]
+fn pages_that_lie_far_apart_are_found_in_parts_too() {
+    const MANY: u64 = 12_000;
+    for gives_way in [true, false] {
+        let config = Config { resched_after: if gives_way { 1024 } else { u32::MAX }, ..swapping("linux") };
+        let longest = at(&setup(1), &config, None, |mm| {
+            mm.swap().on(DEVICE, 16_384, 0).unwrap();
+            let file = mm.create_memory_file(MANY).unwrap();
+            (0..MANY).for_each(|page| _ = copy(mm, file, page, page).unwrap());
+            squeeze(mm);
+            assert!((0..MANY).step_by(400).all(|page| copied(mm, file, page) == Ok(page)));
+            assert_eq!(in_swap(mm, file), MANY - MANY.div_ceil(400));
+            let longest = mm.platform().longest_stretch(|| mm.file(file).set_size(PAGE_SIZE).unwrap());
+            end(mm, &[], &[file]);
+            longest
+        });
+        assert_eq!(longest < 8000, gives_way, "{longest}");
+    }
 }
 
 #[test]

@@ -630,3 +630,65 @@ fn a_cpu_that_was_never_there_keeps_no_sweep_waiting() {
         free(mm, list);
     });
 }
+
+/// CPU 1 has unmapped something, for which a sweep is under way, and CPU 2 has it cached. CPU 0 asks that nobody has, and stands still at a touch; CPU 1 unmaps
+/// something else, and stands still in the middle of that. Whether CPU 2 has it after CPU 0 is through, and whether the two places were there.
+fn unmaps_in_the_middle_of_a_look((n, k): (u32, u32)) -> (bool, [bool; 2]) {
+    let host = host(3, None);
+    host.run(config(3, 4, 256), |mm| {
+        let list = frames(mm, 4);
+        let (other, old) = host.on(1, || (used(mm, list[0], &[1]), mm.vmap().map(&list, BARE, RW).unwrap()));
+        assert!(host.on(2, || host.read_kernel(old.start)).is_some());
+        host.on(1, || mm.vmap().unmap(old.start).unwrap());
+        ticks(mm, &[0, 1]);
+        let late = std::cell::Cell::new(false);
+        let stop = |mm: &Mm<'_>| {
+            if mm.platform().is_aside() {
+                mm.platform().stop()
+            }
+        };
+        let asks = || {
+            mm.vmap().unmap_aliases().unwrap();
+            late.set(cached(mm, 2, old));
+        };
+        let mut stood = [false; 2];
+        host.place();
+        host.aside(0, asks, |first| {
+            host.at_touch(0, n, stop);
+            stood[0] = host.resume();
+            host.aside(
+                1,
+                || mm.vmap().unmap(other.start).unwrap(),
+                |second| {
+                    host.at_touch(1, k, stop);
+                    stood[1] = host.resume();
+                    // Where it waits for the other that goes on.
+                    while host.resume_one(first) {
+                        host.resume_one(second);
+                    }
+                },
+            );
+        });
+        host.all_placed();
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+        (late.get(), stood)
+    })
+}
+
+#[test]
+fn who_must_be_certain_misses_nothing_that_moves_meanwhile() {
+    let (mut cases, mut late) = (0, 0);
+    for n in 0..60 {
+        for k in 0..60 {
+            let (is_late, stood) = unmaps_in_the_middle_of_a_look((n, k));
+            cases += 1;
+            late += u32::from(is_late);
+            if stood != [true; 2] {
+                break;
+            }
+        }
+    }
+    assert!(cases > 1000, "{cases} cases");
+    assert_eq!(late, 0);
+}
