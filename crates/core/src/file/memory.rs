@@ -206,7 +206,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         slot: u32,
         payer: impl FnOnce() -> Payer,
     ) -> Result<Option<FilePage>, Error> {
-        let n = match self.swap_in(slot, payer)? {
+        let n = match self.swap_in(slot, || (payer(), None))? {
             SwapIn::Found(n) => n,
             SwapIn::Busy(n) => return Ok(Some(FilePage::Busy(n))),
             SwapIn::New(n) => return Ok(Some(FilePage::Out(slot, n))),
