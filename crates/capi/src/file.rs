@@ -3,11 +3,12 @@
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
-use quietmm::FileId;
+use quietmm::{FileId, NodeId};
 
 use crate::error::{Error, answer, number};
 use crate::kernel::Kernel;
 use crate::platform::Machine;
+use crate::space::{Migrated, node_set};
 
 /// A file. It names this one only: once it has ended every call gets NO_SUCH_FILE, for ever. All zeros is none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -228,6 +229,23 @@ pub extern "C" fn quietmm_file_evict(
     gone: Option<&mut MaybeUninit<u64>>,
 ) -> Error {
     answer(file.of(mm).and_then(|file| file.evict(first, pages)), gone)
+}
+
+/// Moves the cached pages, of `pages` from `first` on, that lie on the nodes `from`, bit n for node n, to frames of another node, mapped or not; `done`, unless it is
+/// NULL, gets what became of them. On, no lock; it may wait. NO_SUCH_NODE.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_file_migrate(
+    mm: &Kernel,
+    file: File,
+    first: u64,
+    pages: u64,
+    from: u64,
+    node: u16,
+    done: Option<&mut MaybeUninit<Migrated>>,
+) -> Error {
+    let from = node_set(from);
+    let migrated = file.of(mm).and_then(|file| file.migrate(first, pages, from, NodeId(node)));
+    answer(migrated.map(Migrated::from), done)
 }
 
 /// How many of its pages are in memory. Any context but a handler.

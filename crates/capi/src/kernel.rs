@@ -175,6 +175,24 @@ pub extern "C" fn quietmm_kswapd(mm: &Kernel, node: u16) -> Error {
     number(mm.mm().kswapd(NodeId(node)))
 }
 
+/// From now on pages that reclaim would take out of memory on a node move to node `to`, while that has room; to none with -1. On; it may wait. NO_SUCH_NODE; BAD_SETTING for
+/// a circle; OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_set_demotion(mm: &Kernel, node: u16, to: i32) -> Error {
+    let to = match u16::try_from(to) {
+        Ok(to) => Some(NodeId(to)),
+        Err(_) if to == -1 => None,
+        Err(_) => return Error::NoSuchNode,
+    };
+    number(mm.mm().set_demotion(NodeId(node), to))
+}
+
+/// Where the pages of a node move to; -1: nowhere. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_demotion(mm: &Kernel, node: u16) -> i32 {
+    mm.mm().demotion(NodeId(node)).map_or(-1, |to| to.0.into())
+}
+
 /// Writes back files of which a page is dirty for too long, or as long as too many are, as the configuration says: for a kernel thread, every
 /// few seconds, and when it is woken with `QUIETMM_WAIT_KIND_FLUSHER`. Returns how many pages were written. On; it may wait.
 #[unsafe(no_mangle)]

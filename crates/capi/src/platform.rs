@@ -142,6 +142,8 @@ pub struct Shortage {
     pub order: u32,
     /// The node that was asked first; all others were asked too, but for those on which the page may not come.
     pub node: u32,
+    /// Those on which it may come, bit n for node n: a victim that has memory on none of them is of no use.
+    pub nodes: u64,
     /// The group that has all that it may have, where that is what is short: a victim is to be found in it. All zeros: memory is short.
     pub group: Group,
 }
@@ -553,6 +555,7 @@ impl Services for Machine {
             kind: short.kind as u32,
             order: short.order.into(),
             node: short.node.0.into(),
+            nodes: short.nodes.iter().fold(0, |bits, node| bits | 1 << node.0),
             group: short.group.into(),
         };
         self.0.out_of_memory.is_some() && call!(self.out_of_memory(short))

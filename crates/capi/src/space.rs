@@ -309,6 +309,48 @@ pub extern "C" fn quietmm_space_migrate(
     answer(space.of(mm).and_then(|space| space.migrate(range.into(), NodeId(node))), moved)
 }
 
+/// What became of pages that were to move.
+#[repr(C)]
+pub struct Migrated {
+    /// Pages that moved.
+    pub moved: u64,
+    /// Pages in memory that were to move and are where they were.
+    pub stayed: u64,
+}
+
+impl From<quietmm::Migrated> for Migrated {
+    fn from(done: quietmm::Migrated) -> Migrated {
+        Migrated { moved: done.moved, stayed: done.stayed }
+    }
+}
+
+/// The nodes of which the bits are set.
+pub(crate) fn node_set(bits: u64) -> quietmm::NodeSet {
+    let mut nodes = [NodeId(0); 64];
+    let mut len = 0;
+    for node in (0..64).filter(|node| bits & 1 << node != 0) {
+        nodes[len] = NodeId(node);
+        len += 1;
+    }
+    quietmm::NodeSet::of(&nodes[..len]).unwrap_or_default()
+}
+
+/// Moves the pages of a range that lie on the nodes `from`, bit n for node n, to frames of another node, whoever shows them, those of files too; `done`, unless it is
+/// NULL, gets what became of them. On, no lock; it may wait. NO_SUCH_NODE, BAD_RANGE, NOT_MAPPED, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_migrate_all(
+    mm: &Kernel,
+    space: Space,
+    range: Range,
+    from: u64,
+    node: u16,
+    done: Option<&mut MaybeUninit<Migrated>>,
+) -> Error {
+    let migrate =
+        |space: quietmm::Space<'_, '_, _>| space.migrate_all(range.into(), node_set(from), NodeId(node));
+    answer(space.of(mm).and_then(migrate).map(Migrated::from), done)
+}
+
 /// Resolves a page fault at an address in bytes: `access` is one of `enum quietmm_access`. On, on a task's stack, no spin lock: it may wait
 /// for memory and for devices. OK: the program tries again. NOT_MAPPED, NOT_PERMITTED, BEYOND_FILE: its own fault. DEVICE, SWAP_DEVICE: its
 /// content cannot be had. OUT_OF_MEMORY. NOT_ONLINE.

@@ -204,6 +204,11 @@ impl NodeSet {
         self.0
     }
 
+    /// Those that are in both.
+    pub(crate) const fn and(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 & other.0)
+    }
+
     pub(crate) const fn from_bits(bits: u64) -> NodeSet {
         NodeSet(bits)
     }

@@ -224,8 +224,15 @@ pub enum Event {
         /// What it said.
         may: bool,
     },
-    /// A page was moved to another frame.
-    Migrated,
+    /// A page was moved to another frame: the content is there, and nobody uses the old one any more.
+    Migrated {
+        /// The old frame.
+        from: FrameNumber,
+        /// The new one.
+        to: FrameNumber,
+    },
+    /// Reclaim moved a page to the node that its own is demoted to, in place of taking it out of memory.
+    Demoted,
     /// A page was pinned: from here on a device may use its frame.
     Pinned {
         /// The space.
@@ -472,6 +479,7 @@ counters! {
     MkwriteAsked, "page_mkwrite", "times that a file system was asked whether a page may be written to through a mapping";
     MkwriteRefused, "page_mkwrite_refused", "of these, times that it said no";
     PgMigrated, "pgmigrate_success", "pages moved to another frame";
+    PgDemoted, "pgdemote", "of these, pages that reclaim moved to a slower node";
     Pinned, "nr_foll_pin_acquired", "pages pinned for devices, or for the kernel's own look";
     Unpinned, "nr_foll_pin_released", "pins given back";
     PinnedKept, "pinned_kept", "pages that reclaim, a migration or a collapse left where they are, because they are pinned";
@@ -573,7 +581,8 @@ impl Counters {
                 self.add(C::MkwriteAsked, 1);
                 self.add(C::MkwriteRefused, (!may).into());
             }
-            Event::Migrated => self.add(C::PgMigrated, 1),
+            Event::Migrated { .. } => self.add(C::PgMigrated, 1),
+            Event::Demoted => self.add(C::PgDemoted, 1),
             Event::Pinned { .. } => self.add(C::Pinned, 1),
             Event::Unpinned { .. } => self.add(C::Unpinned, 1),
             Event::PinnedKept => self.add(C::PinnedKept, 1),

@@ -102,7 +102,7 @@ pub use platform::Platform;
 pub use policy::Policy;
 pub use profile::Scope;
 pub use rule::Rule;
-pub use space::{GroupUsage, Pins, SpaceUsage, Term};
+pub use space::{GroupUsage, Migrated, Pins, SpaceUsage, Term};
 pub use swap::SwapUsage;
 pub use validate::Audit;
 pub use view::{File, FrameAllocator, Group, Space, Swap, Vmap};

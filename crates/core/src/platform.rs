@@ -1,6 +1,6 @@
 //! All that a machine must offer: six small traits, to be written in an afternoon, and one promise about them.
 
-use crate::addr::{FrameNumber, Nanos, NodeId, PAGE_SIZE, PhysAddr, VirtAddr};
+use crate::addr::{FrameNumber, Nanos, NodeId, NodeSet, PAGE_SIZE, PhysAddr, VirtAddr};
 use crate::architecture::Architecture;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Event;
@@ -256,6 +256,8 @@ pub struct Shortage {
     /// The node that was asked first; all others were asked too, but for those on which the page may not come
     /// ([`NodePolicy::Bind`](crate::NodePolicy::Bind)).
     pub node: NodeId,
+    /// Those on which it may come: a victim that has memory on none of them is of no use. Nodes that there are not may be among them.
+    pub nodes: NodeSet,
     /// What the block was for.
     pub kind: Kind,
     /// The group that is charged with all that it may have, where that is what is short: a victim is to be found in it. There may be memory

@@ -1,6 +1,6 @@
 //! The pools, and what else there is once: in the platform's memory like everything that CPUs share.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::cpumask::CpuMask;
 use crate::file::FileState;
@@ -49,6 +49,10 @@ pub(crate) struct Root {
     pub placed: AtomicU32,
     /// And of memory files.
     pub memory_files: AtomicU32,
+    /// And of nodes from which pages go to another before they leave memory.
+    pub demotes: AtomicU32,
+    /// Where to, plus one; 0 is nowhere.
+    pub demotions: [AtomicU8; 64],
     /// Sets of nodes that policies of ranges name by their place here, each once. One that was never named is 0.
     pub node_sets: [AtomicU64; 63],
 }

@@ -120,6 +120,10 @@ rules! {
         "flush a range whose content is given up before its frames are let go";
     FlushBeforeMigrate, "flush-before-migrate", "INV-2",
         "flush a page that moves to another frame before it is copied";
+    ContentBeforeFound, "content-before-found", "INV-12",
+        "keep whoever finds a page of a cache in its new frame waiting until its content is there";
+    MovedStaysDirty, "moved-stays-dirty", "INV-2",
+        "have a page that moves to another frame stay dirty, if its file, or its slot, has older content";
     FlushBeforeCollapse, "flush-before-collapse", "INV-2",
         "flush small pages before they are copied into a large one";
     CollapseIsAlone, "collapse-is-alone", "INV-12",

@@ -195,6 +195,14 @@ impl Truth {
                 let overlooked = self.frames[frame.0 as usize].seen & OVERLOOKED != 0;
                 self.wrong_reclaims += u64::from(overlooked);
             }
+            // What was written, and what is known of its use, is the new frame's.
+            Event::Migrated { from, to } => {
+                let old = &mut self.frames[from.0 as usize];
+                let (written_by, seen) = (old.written_by, old.seen);
+                (old.written_by, old.seen) = (0, 0);
+                let new = &mut self.frames[to.0 as usize];
+                (new.written_by, new.seen) = (written_by, seen);
+            }
             Event::WriteBegins { frame } => {
                 let f = &mut self.frames[frame.0 as usize];
                 (f.io, f.io_by, f.io_at, f.written_by) = (true, cpu, now, 0);

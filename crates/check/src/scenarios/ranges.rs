@@ -2,7 +2,7 @@
 
 use quietmm::{Prot, Rule};
 
-use super::before::{AT, FIRST, SECOND, TO, own, small};
+use super::before::{AT, FIRST, SECOND, TO, backing, own, small};
 use crate::scenario::Scenario;
 use crate::task::Task;
 
@@ -20,6 +20,7 @@ pub(super) fn all() -> Vec<Scenario> {
         drop_write(),
         move_write(),
         migrate_write(),
+        migrate_share(),
         fork_write(),
         fork_unsure(),
         shoot_shoot(),
@@ -236,6 +237,39 @@ fn migrate_write() -> Scenario {
             let _ = task.read(0, SECOND);
         })
         .cpu(uses)
+}
+
+fn migrate_share() -> Scenario {
+    Scenario::new(
+        "migrate-share",
+        "a page of a file that two spaces show, and one writes to, moves to another node",
+        "linux",
+    )
+    .machine(|setup| (setup.frames, setup.nodes) = (384, 2))
+    .watch(AT, 4)
+    .shows(&[Rule::FlushBeforeMigrate, Rule::FreezeBeforeFree])
+    .repeats(&[6])
+    .before(|task| {
+        for cpu in 0..2 {
+            let space = task.create_space();
+            if cpu == 0 {
+                task.create_file(4);
+            }
+            task.map_as(space, AT, 4, backing(task, 0), Prot::ReadWrite);
+            task.as_cpu(cpu, |task| task.run_in(space));
+            task.bring(space, AT);
+        }
+        task.as_cpu(1, |task| task.promise(task.write(1, AT).is_ok(), "it is mapped"));
+        task.settle();
+    })
+    .cpu(|task| {
+        // CPU 0 is on node 0, and touched it first.
+        task.migrate_file(0, 1);
+        let _ = task.read(0, AT);
+    })
+    .cpu(|task| {
+        let _ = task.write(1, AT);
+    })
 }
 
 fn fork_write() -> Scenario {

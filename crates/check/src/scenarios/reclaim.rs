@@ -191,13 +191,13 @@ fn share() -> Scenario {
 fn offline() -> Scenario {
     Scenario::new(
         "offline-share",
-        "memory goes offline with a page that two spaces show and write to",
+        "memory goes offline with a page that two spaces show and write to: it moves",
         "linux",
     )
     .cpus(3)
     .machine(|setup| setup.frames = 2048)
     .watch(AT, 4)
-    .shows(&[Rule::CacheUntilFlush, Rule::FreezeBeforeFree])
+    .shows(&[Rule::FlushBeforeMigrate, Rule::FreezeBeforeFree])
     .repeats(&[35])
     .before(|task| {
         for cpu in 0..2 {

@@ -1,7 +1,7 @@
 //! Operations on ranges, and what they do to what programs expect.
 
 use quietmm::addr::{NodeId, PAGE_SIZE};
-use quietmm::{Advice, Error, PageNumber, Prot};
+use quietmm::{Advice, Error, NodeSet, PageNumber, Prot};
 
 use super::{Task, range};
 
@@ -43,6 +43,12 @@ impl Task<'_> {
     pub fn migrate(&self, n: usize, page: u64, pages: u64, node: u16) -> u64 {
         let id = self.space(n);
         self.must("migrate", |mm| mm.space(id).migrate(range(page, pages), NodeId(node)))
+    }
+
+    /// Moves all cached pages of a file to frames of another node.
+    pub fn migrate_file(&self, n: usize, node: u16) {
+        let (id, from) = (self.file(n), NodeSet::of(&[NodeId(0), NodeId(1)]).expect("two nodes"));
+        let _ = self.must("migrate_file", |mm| mm.file(id).migrate(0, u64::MAX, from, NodeId(node)));
     }
 
     /// Forks a space; returns the child's number in the world. What the child must see is for the script to say.

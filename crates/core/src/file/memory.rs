@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering;
 use super::state::{FilePage, FileState};
 use super::tree::Cached;
 use crate::Manager;
-use crate::addr::{FrameNumber, PAGE_SIZE, PageNumber};
+use crate::addr::{FrameNumber, NodeSet, PAGE_SIZE, PageNumber};
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::group::Payer;
@@ -207,7 +207,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         slot: u32,
         (from, payer): (AllocFrom, impl FnOnce() -> Payer),
     ) -> Result<Option<FilePage>, Error> {
-        let n = match self.swap_in(slot, from, payer)? {
+        let n = match self.swap_in(slot, || (payer(), Some((from, NodeSet::ALL))))? {
             SwapIn::Found(n) => n,
             SwapIn::Busy(n) => return Ok(Some(FilePage::Busy(n))),
             SwapIn::New(n) => return Ok(Some(FilePage::Out(slot, n))),

@@ -363,6 +363,27 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
+    /// Puts another frame, locked, that is yet to get the content of this page, in its place in the cache, if nobody but the cache and the caller holds the page:
+    /// with these of its flags, and the cache's reference. The caller then owns the old frame alone. The look and the change are one step under the
+    /// tree's lock: a look afterwards would find a page that somebody has written to in between.
+    pub(crate) fn replace_cached(&self, n: FrameNumber, new: FrameNumber, flags: u32) -> bool {
+        let (p, frame) = (self.platform(), self.memmap().get(n));
+        let (file, index) = (self.file_at(FileSlot(frame.owner.get(p))), frame.index.get(p));
+        let _guard = file.lock.lock(self);
+        // The file may have ended, and its slot may be another file's by now.
+        if self.cached_at(file, index) != Some(n) {
+            return false;
+        }
+        if p.broken(Rule::FreezeBeforeFree) {
+            frame.refs.set(p, 0);
+        } else if frame.refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+            return false;
+        }
+        self.memmap().get(new).set_flags(p, frame.state.load(p, Ordering::Acquire) & flags);
+        self.tree_page_moves(file, index, new);
+        true
+    }
+
     /// Takes a page out of the cache if nobody but the cache and the caller holds it and nobody made it
     /// dirty; the caller then owns it alone. The look and the taking are one step under the tree's lock,
     /// where every new reference is taken too (PITFALLS 35).

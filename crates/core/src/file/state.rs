@@ -20,7 +20,7 @@ const _: () = assert!(size_of::<FileState>() == 192);
 #[repr(C, align(64))]
 pub(crate) struct FileState {
     /// Whoever reads or writes it shares this; whoever changes its length, or takes a part of it out, has it alone.
-    pub(super) io: BiasedRwLock<{ Scope::FileLock as u8 }>,
+    pub(crate) io: BiasedRwLock<{ Scope::FileLock as u8 }>,
     /// Length in bytes. Changed by whoever has `io` alone, under `lock`.
     pub(super) len: Word64,
     /// Pages that do not come into the cache, from the first to behind the last: a hole is made there. As `len`.

@@ -126,6 +126,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         slot_in(self.word_of(file, index)?.get(self.platform()))
     }
 
+    /// A page that is in the cache has this frame from now on. Under the tree's lock.
+    pub(super) fn tree_page_moves(&self, file: &FileState, index: u64, to: FrameNumber) {
+        let word = self.word_of(file, index).expect("the page is in the tree");
+        word.set(self.platform(), to.0 + 1);
+    }
+
     /// A page that is in the cache is in this slot of swap from now on. Under the tree's lock.
     pub(super) fn tree_page_goes(&self, file: &FileState, index: u64, to: u32) {
         let p = self.platform();

@@ -6,6 +6,7 @@ use crate::addr::{FrameNumber, NodeId, NodeSet};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::Event;
+use crate::group::Charge;
 use crate::handle::GroupSlot;
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameBlock, MAX_ORDER, flag};
@@ -232,10 +233,34 @@ impl<'p, P: Platform> Manager<'p, P> {
         group: GroupSlot,
     ) -> Result<FrameNumber, Error> {
         let charge = self.charge_group(group, 1, from.may_reclaim)?;
-        let frame = self.find_block(0, kind, from, nodes)?;
-        self.emit(Event::Taken { frame, order: 0, kind });
+        let frame = self.alloc_one_on(kind, (from, nodes))?;
         charge.put_on(frame);
         Ok(frame)
+    }
+
+    /// A frame of one of these nodes alone.
+    pub(crate) fn alloc_one_on(
+        &self,
+        kind: Kind,
+        (from, nodes): (AllocFrom, NodeSet),
+    ) -> Result<FrameNumber, Error> {
+        let frame = self.find_block(0, kind, from, nodes)?;
+        self.emit(Event::Taken { frame, order: 0, kind });
+        Ok(frame)
+    }
+
+    /// The same without waiting, for a page that takes the place of another, of a group that is charged whether it has room or not.
+    pub(crate) fn alloc_in_place(
+        &self,
+        kind: Kind,
+        (node, nodes): (NodeId, NodeSet),
+        group: GroupSlot,
+    ) -> Option<FrameNumber> {
+        let charge = Charge::regardless(self, group, 1);
+        let from = AllocFrom { node: Some(node), may_reclaim: false };
+        let frame = self.alloc_one_on(kind, (from, nodes)).ok()?;
+        charge.put_on(frame);
+        Some(frame)
     }
 
     /// A block of one of these nodes, if it has plenty: for who can do without.
@@ -245,6 +270,19 @@ impl<'p, P: Platform> Manager<'p, P> {
         let plenty = self.zones().filter(|zone| nodes.contains(zone.node) && !zone.is_short(p));
         let frame = plenty.filter_map(|zone| self.take_from(zone, order, kind, low(zone))).next()?;
         self.emit(Event::Taken { frame, order, kind });
+        Some(frame)
+    }
+
+    /// The same of one node, for a page that takes the place of another, of a group that is charged whether it has room or not.
+    pub(crate) fn alloc_spare_in_place(
+        &self,
+        kind: Kind,
+        node: NodeId,
+        group: GroupSlot,
+    ) -> Option<FrameNumber> {
+        let charge = Charge::regardless(self, group, 1);
+        let frame = self.alloc_spare(0, kind, NodeSet::of(&[node])?)?;
+        charge.put_on(frame);
         Some(frame)
     }
 

@@ -1,8 +1,8 @@
 //! Memory that goes offline and comes back, in blocks of the largest order.
 //!
 //! A block that leaves is isolated first: nothing more is handed out of it, what is free in it is taken off the zone's
-//! lists, and what is freed into it from then on is retired too. Then what is still in use has to go: anonymous pages that one
-//! space shows move to other frames, others and pages of files are reclaimed, all else has to be freed by whoever uses it: also anonymous pages where
+//! lists, and what is freed into it from then on is retired too. Then what is still in use has to go: pages move to other frames, and those that
+//! cannot are reclaimed; all else has to be freed by whoever uses it: also anonymous pages where
 //! [`Config::swap`](crate::Config::swap) is not set, and so no reverse map leads from them to their entries. When the last
 //! frame is retired the block is offline.
 //!
@@ -17,7 +17,7 @@ use crate::frame::Certainty;
 use crate::frame::Zone;
 use crate::frame::set_watermarks;
 use crate::kind::Kind;
-use crate::memmap::{Frame, MAX_ORDER};
+use crate::memmap::{Frame, FrameVec, MAX_ORDER};
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::view::FrameAllocator;
@@ -138,8 +138,8 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     }
 
     /// Empties the block as far as it can, and takes it offline if nothing of it is in use any more. With interrupts on
-    /// and no lock held; may wait. IPIs: where something of it is in use, one per other CPU that is online; one batch for each page that is
-    /// mapped.
+    /// and no lock held; may wait. IPIs: where something of it is in use, one per other CPU that is online; one batch for up to 64 pages that are
+    /// mapped, and one for each that cannot move.
     ///
     /// # Errors
     /// What is left, with the block still isolated: to be tried again when it may have been freed, or cancelled.
@@ -236,21 +236,48 @@ impl<'p, P: Platform> Manager<'p, P> {
             mm.drain_lru_batches();
         }
         mm.unpark(work);
-        for n in (0..FRAMES).map(|i| first.add(i)).filter(|_| P::SPACES) {
-            if mm.is_swappable(n) {
-                mm.move_out_of(first, n, work);
-                work.did(2 * cost::RECLAIM);
-            }
-            if mm.memmap().get(n).kind(p) == Kind::File || mm.is_swappable(n) {
-                crate::reclaim::evict(mm, n);
-                work.did(2 * cost::RECLAIM);
-            }
+        if P::SPACES {
+            mm.move_pages_out(first, work);
         }
         // What has gone was freed here, into the block.
         let guard = zone.lock(mm);
         let empty = guard.end_leave();
         guard.count_offline(if empty && offline { FRAMES as i32 } else { 0 });
         empty
+    }
+
+    /// Moves the pages of a block elsewhere, some at a time, and has reclaim take those that stay.
+    fn move_pages_out(&self, first: FrameNumber, work: &mut Work<'_, 'p, P>) {
+        let (mm, p) = (self, self.platform());
+        let block = || (0..FRAMES).map(|i| first.add(i));
+        let goes = |n: &FrameNumber| mm.memmap().get(*n).kind(p) == Kind::File || mm.is_swappable(*n);
+        let mut some = FrameVec::new();
+        if block().any(|n| goes(&n)) {
+            // Without them fewer move.
+            let _without = mm.make_transit();
+        }
+        let move_some = |some: &mut FrameVec, work: &mut Work<'_, 'p, P>| {
+            crate::reclaim::migrate_out(mm, some.as_slice());
+            work.did(some.as_slice().len() as u32 * 2 * cost::RECLAIM);
+            some.clear();
+        };
+        for n in block() {
+            if mm.is_swappable(n) && Frame::order_of(mm.memmap().get(n).state.get(p)) > 0 {
+                mm.move_out_of(first, n, work);
+                work.did(2 * cost::RECLAIM);
+            }
+            if goes(&n) {
+                some.push(n);
+            }
+            if some.is_full() {
+                move_some(&mut some, work);
+            }
+        }
+        move_some(&mut some, work);
+        for n in block().filter(goes) {
+            crate::reclaim::evict(mm, n);
+            work.did(2 * cost::RECLAIM);
+        }
     }
 
     pub(super) fn put_back_retired(&self, zone: &Zone, first: FrameNumber) {

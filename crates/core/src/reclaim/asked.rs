@@ -68,21 +68,28 @@ pub(crate) fn place_of<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Opti
 /// Takes a page off its list, with a reference, and locks it, if it is on one and nobody works on it. From there on it
 /// counts as not used.
 fn isolate_locked<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
+    let mine = isolate(mm, n) == Some(true);
+    if mine {
+        mm.memmap().get(n).clear_flags(mm.platform(), flag::REFERENCED | flag::ACTIVE);
+    }
+    mine
+}
+
+/// Takes a page off its list, with a reference, and locks it, if nobody works on it; returns whether it did. `None`: it is on no list.
+pub(super) fn isolate<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<bool> {
     if !mm.isolate_one(n) {
-        return false;
+        return None;
     }
-    let (p, frame) = (mm.platform(), mm.memmap().get(n));
-    if !frame.try_lock(p) {
+    let mine = mm.memmap().get(n).try_lock(mm.platform());
+    if !mine {
         mm.put_back(&[n]);
-        return false;
     }
-    frame.clear_flags(p, flag::REFERENCED | flag::ACTIVE);
-    true
+    Some(mine)
 }
 
 /// Takes pages out of memory that are isolated and locked.
 fn take<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber]) {
-    let gone = take_out(mm, |batch| {
+    let gone = take_out(mm, None, |batch| {
         for &n in pages {
             let fate = detach(batch, &Leave::of(mm, n), true);
             batch.push(n, fate);

@@ -4,6 +4,7 @@
 //! finds no frame (`stall.rs`), and in the end asks the embedding kernel for a victim in the group.
 
 use crate::Manager;
+use crate::addr::NodeSet;
 use crate::charge::charge;
 use crate::event::Event;
 use crate::group::Room;
@@ -71,7 +72,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             let before = state.charged.pages.get(p);
             let (order, node) = (pages.ilog2() as u8, self.node_here());
-            let short = Shortage { order, node, kind: Kind::Anon, group: Some(id) };
+            let short = Shortage { order, node, nodes: NodeSet::ALL, kind: Kind::Anon, group: Some(id) };
             let again = vain < VAIN && p.out_of_memory(&short);
             self.emit(Event::OutOfMemory { again });
             if !again {

@@ -17,6 +17,7 @@ use crate::platform::{Platform, Store};
 use crate::profile::Scope;
 use crate::reclaim::aging::{self, Seen, Uses, Verdict};
 use crate::reclaim::caches::{self, Share};
+use crate::reclaim::demote;
 use crate::reclaim::lru::{LruType, LruVec, Turn};
 use crate::resched::{Work, cost};
 use crate::rmap;
@@ -78,7 +79,7 @@ pub(super) fn of_group<P: Platform>(
             if all.freed >= want {
                 break;
             }
-            let scan = Scan { wanted, ..Scan::of(mm, mm.lists(node, group), Reclaimer::Direct) };
+            let scan = Scan { wanted, demote: None, ..Scan::of(mm, node, group, Reclaimer::Direct) };
             all.add(shrink_types(mm, &scan, want, work));
         }
         all
@@ -114,7 +115,7 @@ pub(super) fn shrink_node<P: Platform>(
     mm.sweep_here();
     let pages = caches::pages_before(mm, id, work);
     let mut all = match mm.turn(id) {
-        None => shrink_types(mm, &Scan::of(mm, mm.lists(id, GroupSlot::NONE), by), want, work),
+        None => shrink_types(mm, &Scan::of(mm, id, GroupSlot::NONE, by), want, work),
         Some(turn) => shrink_groups(mm, id, turn, by, want, work),
     };
     let yields = all.freed >= want || all.waiting > 0;
@@ -138,7 +139,7 @@ fn shrink_groups<P: Platform>(
     let step = u64::from(mm.config().scan_batch);
     let groups = || core::iter::once(GroupSlot::NONE).chain(mm.groups().slots(p));
     // Those that nothing can take are not counted: where there are only such, nobody looks for a turn.
-    let anon = may_shrink(mm, LruType::Anon);
+    let anon = may_shrink(mm, LruType::Anon) || mm.demotion_of(id).is_some();
     let pages = |group| mm.lists(id, group).pages_of(p, |kind| kind == LruType::Files || anon);
     // There may be many: each of these sums is one of moments.
     let mut all_pages = 0;
@@ -159,8 +160,8 @@ fn shrink_groups<P: Platform>(
                 found
             });
             let Some(group) = chosen else { break };
-            let scan = Scan::of(mm, mm.lists(id, group), by);
-            let mut sorts = scan.types.iter().filter(|&&kind| may_shrink(mm, kind));
+            let scan = Scan::of(mm, id, group, by);
+            let mut sorts = scan.types.iter().filter(|&&kind| scan.may_shrink(mm, kind));
             let Some(&kind) = sorts.find(|&&kind| scan.lists.lens(p, kind) != (0, 0)) else {
                 left = left.saturating_sub(step);
                 work.did(cost::RECLAIM);
@@ -192,7 +193,7 @@ fn shrink_groups<P: Platform>(
         if pages(group) == 0 {
             continue;
         }
-        all.add(shrink_at(mm, &Scan::of(mm, mm.lists(id, group), by), 0, want - all.freed, work));
+        all.add(shrink_at(mm, &Scan::of(mm, id, group, by), 0, want - all.freed, work));
         if all.freed >= want {
             break;
         }
@@ -212,11 +213,18 @@ struct Scan<'a> {
     by: Reclaimer,
     /// Whether they are wanted still.
     wanted: &'a dyn Fn() -> bool,
+    /// To which node pages go that were to leave memory.
+    demote: Option<NodeId>,
 }
 
 impl<'a> Scan<'a> {
-    fn of<P: Platform>(mm: &Manager<'_, P>, lists: &'a LruVec, by: Reclaimer) -> Self {
-        Scan { lists, types: lists.types(mm), by, wanted: &|| true }
+    fn of<'p: 'a, P: Platform>(mm: &Manager<'p, P>, node: NodeId, group: GroupSlot, by: Reclaimer) -> Self {
+        let lists = mm.lists(node, group);
+        Scan { lists, types: lists.types(mm), by, wanted: &|| true, demote: mm.demotion_of(node) }
+    }
+
+    fn may_shrink<P: Platform>(&self, mm: &Manager<'_, P>, kind: LruType) -> bool {
+        self.demote.is_some() || may_shrink(mm, kind)
     }
 }
 
@@ -248,7 +256,7 @@ fn shrink_at<P: Platform>(
     let step = u64::from(mm.config().scan_batch);
     let mut all = Shrunk::default();
     for &kind in scan.types {
-        if !may_shrink(mm, kind) {
+        if !scan.may_shrink(mm, kind) {
             continue;
         }
         let (inactive, active) = scan.lists.lens(p, kind);
@@ -289,7 +297,7 @@ fn shrink_once<P: Platform>(
     if active > 0 && lists.lens(p, kind).0 < lists.lens(p, kind).1 {
         shrink_active(mm, lists, kind, by);
     }
-    let one = shrink_inactive(mm, lists, kind, by);
+    let one = shrink_inactive(mm, scan, kind);
     work.count(one.scanned * cost::RECLAIM);
     one
 }
@@ -316,10 +324,10 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, lists: &LruVec, kind: LruType
 
 /// One batch from the old end of the inactive list. Gives how many were looked at, and how many are free; of those looked at
 /// the pages do not count that wait for a sweep.
-fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, lists: &LruVec, kind: LruType, by: Reclaimer) -> Shrunk {
+fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, scan: &Scan<'_>, kind: LruType) -> Shrunk {
     let _scope = charge(mm.platform(), Scope::ShrinkInactive);
-    let p = mm.platform();
-    let looked = take_out(mm, |batch| {
+    let (p, &Scan { lists, by, demote, .. }) = (mm.platform(), scan);
+    let looked = take_out(mm, demote, |batch| {
         let pages = mm.isolate(lists, kind, false, mm.config().scan_batch as usize);
         let scanned = pages.as_slice().len() as u32;
         if mm.config().swap {
@@ -332,7 +340,7 @@ fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, lists: &LruVec, kind: LruTy
                 back.push(n);
                 continue;
             }
-            match consider(batch, n) {
+            match consider(batch, n, demote.is_some()) {
                 Considered::Goes(fate) => {
                     batch.push(n, fate);
                     continue;
@@ -385,11 +393,12 @@ enum Considered {
 
 /// Looks at a locked page, and unmaps it if it is idle. If it stays, or waits, none of its entries was cleared that owes a
 /// flush.
-fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Considered {
+fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, demotes: bool) -> Considered {
     let mm = batch.manager();
     let frame = mm.memmap().get(n);
     let before = batch.cleared();
-    let leave = Leave::of(mm, n);
+    let mut leave = Leave::of(mm, n);
+    leave.demotes = demotes;
     let uses = look(batch, &leave);
     if uses.used == 0 && uses.unswept {
         return Considered::Waits;
@@ -412,13 +421,15 @@ fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> Consi
 }
 
 /// Has pages unmapped into a batch, flushes it, and does what their fates say: frees those that nobody holds, writes the
-/// dirty ones out and frees those too if it can, puts all others back on their lists. Gives what `unmap` gave, and how many
+/// dirty ones out and frees those too if it can, puts all others back on their lists; those that are to move go to the node `demote`. Gives what `unmap` gave, and how many
 /// are free. May wait.
 pub(super) fn take_out<'p, P: Platform, R>(
     mm: &Manager<'p, P>,
+    demote: Option<NodeId>,
     unmap: impl FnOnce(&UnmapBatch<'_, 'p, P>) -> R,
 ) -> Result<(R, u32), Error> {
     let (mut free, mut back, mut dirty) = (FrameVec::new(), FrameVec::new(), FrameVec::new());
+    let mut moving = FrameVec::new();
     let mut keep = |n| {
         mm.unlock_page(n);
         back.push(n);
@@ -426,10 +437,31 @@ pub(super) fn take_out<'p, P: Platform, R>(
     let result = UnmapBatch::fill(mm, FlushReason::ReclaimBatch, unmap, |n, fate| match fate {
         Fate::Free => free.push(n),
         Fate::Write => dirty.push(n),
+        Fate::Move => moving.push(n),
         Fate::Swap(slot) if mm.move_to_swap(n, slot) => dirty.push(n),
         Fate::Leave if uncache(mm, n) == Fate::Free => free.push(n),
+        Fate::Keep if demote.is_some() => {
+            // Some of its entries may be gone.
+            demote::stay(mm, n);
+            keep(n);
+        }
         Fate::Keep | Fate::Leave | Fate::WriteBack | Fate::Swap(_) => keep(n),
     })?;
+    let mut demoted = 0;
+    for &n in moving.as_slice() {
+        match demote.and_then(|node| demote::demote(mm, n, node)) {
+            Some(new) => {
+                demoted += 1;
+                free.push(n);
+                keep(new);
+            }
+            // The last room went to others of the batch, or somebody holds the page.
+            None if demote::must_stay(mm, n) => keep(n),
+            None if mm.memmap().get(n).state.get(mm.platform()) & flag::DIRTY != 0 => dirty.push(n),
+            None if uncache(mm, n) == Fate::Free => free.push(n),
+            None => keep(n),
+        }
+    }
     let writing = dirty.as_slice().len() as u32;
     if writing > 0 {
         mm.pageout_begins(writing);
@@ -437,7 +469,7 @@ pub(super) fn take_out<'p, P: Platform, R>(
             if written && uncache(mm, n) == Fate::Free { free.push(n) } else { keep(n) }
         });
     }
-    mm.advance_clock(free.as_slice().len() as u32);
+    mm.advance_clock(free.as_slice().len() as u32 - demoted);
     mm.free_all(free.as_slice());
     mm.put_back(back.as_slice());
     if writing > 0 {
@@ -453,18 +485,20 @@ pub(super) struct Leave<'a, 'p, P: Platform> {
     may_write: Cell<Option<bool>>,
     /// What a memory file's page has got to go to.
     slot: Cell<Option<u32>>,
+    /// Whether it is to move to another node, and not to leave memory.
+    demotes: bool,
 }
 
 impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
     pub fn of(mm: &'a Manager<'p, P>, page: FrameNumber) -> Self {
-        Leave { mm, page, may_write: Cell::new(None), slot: Cell::new(None) }
+        Leave { mm, page, may_write: Cell::new(None), slot: Cell::new(None), demotes: false }
     }
 
     /// Whether its entries may be taken out: a page of a file has its file, an anonymous one needs a slot, and one of a memory file too if it is, or
     /// would be, dirty; and if another is, its device must take pages. Any spin lock but those of clusters may be held. The error says why not.
     fn may_unmap(&self, dirty: bool) -> Result<(), Event> {
         let (mm, p) = (self.mm, self.mm.platform());
-        if self.may_write.get() == Some(true) {
+        if self.may_write.get() == Some(true) || self.demotes && demote::may_unmap(mm, self.page) {
             return Ok(());
         }
         if mm.is_swappable(self.page) {
@@ -498,8 +532,7 @@ impl<'a, 'p, P: Platform> Leave<'a, 'p, P> {
 
     /// Whether its device takes it now. For a page with a place there.
     fn may_write(&self) -> bool {
-        let ask = || self.mm.backoff_of(self.page).may_write(self.mm.platform());
-        let may = self.may_write.get().unwrap_or_else(ask);
+        let may = self.may_write.get().unwrap_or_else(|| self.mm.may_write_out(self.page));
         self.may_write.set(Some(may));
         may
     }
@@ -509,6 +542,10 @@ impl<P: Platform> Drop for Leave<'_, '_, P> {
     fn drop(&mut self) {
         // It does not go, or not there.
         self.slot.get().into_iter().for_each(|slot| self.mm.swap_detach(self.page, slot));
+        if self.demotes {
+            // Nor does it need one for the way, if no entry names that.
+            demote::let_go(self.mm, self.page);
+        }
     }
 }
 
@@ -590,6 +627,9 @@ pub(super) fn detach<P: Platform>(
         mm.emit(leave.full());
         return Fate::Keep;
     }
+    if leave.demotes && demote::may_unmap(mm, n) {
+        return Fate::Move;
+    }
     // In this order it costs nobody an access who has no memory file.
     if mm.is_memory_page(n) && is_dirty() {
         if let Err(why) = leave.may_unmap(true) {
@@ -607,6 +647,10 @@ pub(super) fn detach<P: Platform>(
     if is_dirty() {
         if !leave.may_write() {
             mm.emit(Event::PageoutDeferred);
+            // It may have come to its frame when somebody had its entries.
+            if mm.slot_of(n).is_some_and(Manager::<P>::is_transit) {
+                rmap::map_again(mm, n);
+            }
             return Fate::Keep;
         }
         // INV-2: a CPU may still write through its cached entry until the batch is flushed.
@@ -641,6 +685,9 @@ fn uncache<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Fate {
     let (taken, store, block) = if mm.is_swappable(n) {
         // None: it was never given a slot, and whoever drops its last reference frees it.
         let Some(slot) = mm.slot_of(n) else { return drop_content(mm, n) };
+        if Manager::<P>::is_transit(slot) {
+            return if mm.swap_remove(n, slot) { Fate::Free } else { Fate::Keep };
+        }
         let (store, block) = mm.place_of(slot);
         (mm.swap_remove(n, slot), store, block)
     } else {

@@ -59,7 +59,7 @@ impl<P: Platform> Manager<'_, P> {
             }
             loop {
                 let before = self.counter(Counter::PgFree);
-                let again = p.out_of_memory(&Shortage { order, node, kind, group: None });
+                let again = p.out_of_memory(&Shortage { order, node, nodes, kind, group: None });
                 self.emit(Event::OutOfMemory { again });
                 if !again {
                     return Err(Error::OutOfMemory);

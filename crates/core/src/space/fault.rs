@@ -308,7 +308,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         payer: fn(GroupSlot) -> Payer,
     ) -> Result<FaultStep, Error> {
         let p = self.platform();
-        let n = match self.swap_in(slot, AllocFrom::HERE, || payer(self.group_of(fault.space)))? {
+        let new = || (payer(self.group_of(fault.space)), self.place_of_new(fault.vma, fault.page));
+        let n = match self.swap_in(slot, new)? {
             SwapIn::Found(n) => n,
             SwapIn::Busy(n) => return Ok(FaultStep::Outside(Outside::Page(n))),
             SwapIn::New(n) => return Ok(FaultStep::Outside(Outside::Swap(slot, n))),
@@ -334,7 +335,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let prot = if before == 0 && others == 0 { fault.prot } else { fault.prot.read_only() };
         locked.write(fault.page, Entry::page(n, prot));
         self.emit(Event::Mapped { space: fault.id, page: fault.page, frame: n, pages: 1 });
-        if others == 0 && self.swap_is_tight() {
+        if others == 0 && (Self::is_transit(slot) || self.swap_is_tight()) {
             // Somebody needs the slot more. By whoever holds the page locked, so nobody else looks at what it has. Where it gets another slot it is dirty.
             self.swap_detach(n, slot);
         }

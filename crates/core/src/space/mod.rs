@@ -11,6 +11,7 @@ mod large;
 mod lazy;
 mod lock;
 mod map;
+mod migrate;
 mod moving;
 mod nodes;
 mod outside;
@@ -26,6 +27,7 @@ mod unmap;
 mod usage;
 
 pub use groups::GroupUsage;
+pub use migrate::Migrated;
 pub(crate) use parked::Parked;
 pub use pin::{Pins, Term};
 pub use usage::SpaceUsage;

@@ -4,12 +4,10 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::addr::{FrameNumber, NodeId, PageNumber, PageRange};
+use crate::addr::{FrameNumber, NodeId, NodeSet, PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::{Event, FlushReason, Revoked};
-use crate::frame::AllocFrom;
-use crate::group::Charge;
 use crate::handle::SpaceId;
 use crate::kind::Kind;
 use crate::memmap::{Frame, MAX_ORDER, flag};
@@ -114,15 +112,15 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
             return Err(Error::NotMapped(hole));
         }
-        mm.migrate_alone((id, space), range, Moves::To(to), &mut work)
+        mm.migrate_alone((id, space), range, Moves::To(NodeSet::ALL, to), &mut work)
     }
 }
 
 /// Which pages are to move, and where to.
 #[derive(Clone, Copy)]
-enum Moves {
-    /// Those of other nodes, to this one.
-    To(NodeId),
+pub(super) enum Moves {
+    /// Those of these nodes, but for this one, to this one.
+    To(NodeSet, NodeId),
     /// Those of the block of the largest order that begins here, to wherever there is room. Nothing is allocated from it.
     OutOf(FrameNumber),
 }
@@ -130,7 +128,10 @@ enum Moves {
 impl Moves {
     fn concerns<P: Platform>(self, p: &P, n: FrameNumber, frame: &Frame) -> bool {
         match self {
-            Moves::To(node) => Frame::node_of(frame.state.get(p)) != node,
+            Moves::To(from, to) => {
+                let node = Frame::node_of(frame.state.get(p));
+                node != to && from.contains(node)
+            }
             Moves::OutOf(block) => (n.0 ^ block.0) >> MAX_ORDER == 0,
         }
     }
@@ -157,7 +158,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]: no table to make a large page small.
-    fn migrate_alone(
+    pub(super) fn migrate_alone(
         &self,
         (id, space): (SpaceId, &'p SpaceState),
         range: PageRange,
@@ -207,7 +208,10 @@ impl<'p, P: Platform> Manager<'p, P> {
                     return;
                 }
                 let old = entry.frame();
-                let new = mm.copy_of(old, moves);
+                let new = mm.copy_of(old, moves, || match moves {
+                    Moves::To(..) => NodeSet::ALL,
+                    Moves::OutOf(_) => mm.nodes_for(id, space, page),
+                });
                 moved += u64::from(new.is_some());
                 let frame = new.unwrap_or(old);
                 if let Way::Small(leaf) = table::find(mm, space.root(p), page) {
@@ -215,7 +219,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
                 mm.emit(Event::Mapped { space: id, page, frame, pages: 1 });
                 if let Some(new) = new {
-                    mm.emit(Event::Migrated);
+                    mm.emit(Event::Migrated { from: old, to: new });
                     mm.drop_mapping(old);
                     if mm.config().swap {
                         mm.lru_add(new);
@@ -282,14 +286,17 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// A copy of an anonymous page that nobody can write to now, where it is to go; it has the mapping's reference.
-    fn copy_of(&self, old: FrameNumber, moves: Moves) -> Option<FrameNumber> {
+    fn copy_of(
+        &self,
+        old: FrameNumber,
+        moves: Moves,
+        nodes: impl FnOnce() -> NodeSet,
+    ) -> Option<FrameNumber> {
         let p = self.platform();
         let node_of = |n: FrameNumber| Frame::node_of(self.memmap().get(n).state.get(p));
-        let node = if let Moves::To(node) = moves { node } else { node_of(old) };
-        let charge = Charge::regardless(self, self.groups().of_frame(p, old), 1);
-        let new = self.alloc_one(Kind::Anon, AllocFrom { node: Some(node), may_reclaim: false }).ok()?;
-        charge.put_on(new);
-        if matches!(moves, Moves::To(node) if node_of(new) != node) {
+        let node = if let Moves::To(_, node) = moves { node } else { node_of(old) };
+        let new = self.alloc_in_place(Kind::Anon, (node, nodes()), self.groups().of_frame(p, old))?;
+        if matches!(moves, Moves::To(_, node) if node_of(new) != node) {
             self.free_one(new);
             return None;
         }

@@ -5,19 +5,23 @@
 //!
 //! [`Root::node_sets`]: crate::root::Root
 
+use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::addr::{LARGE_PAGES, NodeId, NodeSet, PageNumber, PageRange};
+use crate::addr::{FrameNumber, LARGE_PAGES, NodeId, NodeSet, PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::frame::AllocFrom;
+use crate::handle::SpaceId;
 use crate::paging::NodePolicy;
 use crate::platform::Platform;
+use crate::pool::Reading;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
+use crate::swap::Place;
 use crate::view::Space;
-use crate::vma::{Vma, check_range};
+use crate::vma::{Of, SpaceState, Vma, check_range};
 
 const LOW: u8 = 63;
 const PREFERRED: u8 = 1 << 6;
@@ -26,8 +30,8 @@ const INTERLEAVE: u8 = 3 << 6;
 
 impl<'p, P: Platform> Space<'_, 'p, P> {
     /// From now on the anonymous pages of `range`, all of which must be mapped, come on these nodes: those that faults bring, copies of what is
-    /// written to, large pages. Pages that are there stay where they are ([`migrate`](Space::migrate) moves them), and those that come
-    /// back from swap come where they are touched, as do pages of files. Forked spaces have the policies of their parent. May wait.
+    /// written to, large pages, and what comes back from swap (what is read with it comes on its node). Pages that are there stay where they are ([`migrate`](Space::migrate) moves
+    /// them). Those of files come where they are touched. Out of memory that goes offline a page that ranges are bound for moves to their nodes alone. Forked spaces have the policies of their parent. May wait.
     /// Costs no flush and no IPI.
     ///
     /// # Errors
@@ -185,6 +189,37 @@ impl<P: Platform> Manager<'_, P> {
             }
             _ => (AllocFrom::HERE, NodeSet::ALL),
         }
+    }
+
+    /// Where the page comes that a VMA shows at an address, if it has a policy.
+    pub(super) fn place_of_new(&self, vma: &Vma, page: PageNumber) -> Place {
+        match self.nodes_of(vma) {
+            0 => None,
+            nodes => Some(self.placement(nodes, page.0)),
+        }
+    }
+
+    /// On which nodes the page may be that a space shows at an address. By whoever has its VMAs.
+    pub(super) fn nodes_for(&self, id: SpaceId, space: &SpaceState, page: PageNumber) -> NodeSet {
+        let place = self.find_vma(id, space, page).and_then(|(_, vma)| self.place_of_new(vma, page));
+        place.map_or(NodeSet::ALL, |(_, nodes)| nodes)
+    }
+
+    /// On which nodes a page may be that is to move: those that all ranges which show it are bound to. All of them are those of an anonymous page that the
+    /// caller has locked. May wait.
+    pub(crate) fn nodes_of_page(&self, n: FrameNumber) -> NodeSet {
+        let (p, frame) = (self.platform(), self.memmap().get(n));
+        let mut set = NodeSet::ALL;
+        if self.root.placed.load(Ordering::Relaxed) != 0 && self.is_swappable(n) {
+            let reading = Reading::begin(self);
+            if let Some(anon_vma) = self.root.anon_vmas.read(&reading, frame.owner.get(p)) {
+                self.each_vma(&anon_vma.rmap, Of::AnonVma, frame.anon_index(p), |vma, _| {
+                    set = set.and(self.placement(vma.nodes(p), 0).1);
+                    ControlFlow::Continue(())
+                });
+            }
+        }
+        set
     }
 
     /// On which nodes a large page may come at `page`, if they have plenty.

@@ -32,6 +32,8 @@ pub(super) mod state {
     pub const OPEN: u32 = 2;
     /// Its device is gone: what it has may be asked for, in vain or not, and nothing goes there any more.
     pub const GONE: u32 = 3;
+    /// It has no device: see `transit.rs`.
+    pub const TRANSIT: u32 = 4;
 }
 
 /// A device in use, and the clusters of its slots.
@@ -66,6 +68,11 @@ impl Area {
     /// Whether pages may go there.
     pub fn is_open<P: Platform>(&self, p: &P) -> bool {
         self.state.load(p, Ordering::Acquire) == state::OPEN
+    }
+
+    /// Whether slots of it may be taken.
+    pub(super) fn gives_slots<P: Platform>(&self, p: &P) -> bool {
+        matches!(self.state.load(p, Ordering::Acquire), state::OPEN | state::TRANSIT)
     }
 
     pub(super) fn is_used<P: Platform>(&self, p: &P) -> bool {

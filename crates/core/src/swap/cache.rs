@@ -237,6 +237,27 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.memmap().get(n).refs.fetch_sub(p, 1, Ordering::AcqRel);
     }
 
+    /// Puts another page, locked, that is yet to get the content of this one, in its place in the cache, if nobody but the cache and the caller,
+    /// who has locked it, holds it: with these of its flags, and the cache's reference. The caller then owns the old one alone. One step, as
+    /// [`swap_remove`](Self::swap_remove).
+    pub(crate) fn swap_replace(&self, n: FrameNumber, slot: u32, new: FrameNumber, flags: u32) -> bool {
+        let (p, frame) = (self.platform(), self.memmap().get(n));
+        let cluster = Cluster::of(self, slot);
+        if cluster.page(slot) != Some(n) {
+            return false;
+        }
+        if p.broken(Rule::FreezeBeforeFree) {
+            frame.refs.set(p, 0);
+        } else if frame.refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+            return false;
+        }
+        self.memmap().get(new).set_flags(p, frame.state.load(p, Ordering::Acquire) & flags);
+        self.memmap().get(new).set_slot(p, Some(slot));
+        frame.set_slot(p, None);
+        cluster.replace_page(slot, new);
+        true
+    }
+
     /// Takes a page out of the cache whose content could not be read. The entries go on naming the slot. By whoever has
     /// locked it.
     pub(super) fn swap_forget(&self, n: FrameNumber, slot: u32) {

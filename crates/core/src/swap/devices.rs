@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::area::{Area, CLUSTER, state};
 use super::slots::Cluster;
+use super::transit;
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PhysAddr};
 use crate::charge::charge;
@@ -44,7 +45,7 @@ pub struct SwapUsage {
 #[repr(C)]
 pub(crate) struct SwapDevices {
     /// Guards which areas there are.
-    lock: SpinLock<{ Scope::SwapLock as u8 }>,
+    pub(super) lock: SpinLock<{ Scope::SwapLock as u8 }>,
     /// Clusters that have numbers.
     numbered: Word32,
     /// Areas that there ever were.
@@ -52,7 +53,8 @@ pub(crate) struct SwapDevices {
     /// Not 0 once a device took no pages any more: till then nobody looks whether one does. It orders nothing, and to look at it costs nothing that
     /// the machine counts.
     closed: AtomicU32,
-    areas: [Area; MAX_AREAS],
+    /// The last one is that of pages that change their frame.
+    pub(super) areas: [Area; MAX_AREAS + 1],
     directories: [Word32; DIRECTORIES],
 }
 
@@ -111,7 +113,7 @@ impl<'p, P: Platform> Swap<'_, 'p, P> {
         }
         // What is left of the last cluster is not used.
         let clusters = pages / u64::from(CLUSTER);
-        if clusters == 0 || clusters > u64::from(MAX_SLOT / CLUSTER) {
+        if clusters == 0 || clusters > u64::from(transit::NUMBER) {
             return Err(Error::BadRange);
         }
         let clusters = clusters as u32;
@@ -153,7 +155,7 @@ impl<'p, P: Platform> Swap<'_, 'p, P> {
         let area = {
             let _guard = swap.lock.lock(mm);
             let own = |area: &&Area| area.is_used(p) && area.device.get(p) == device;
-            let area = swap.areas.iter().find(own).ok_or(Error::NoSuchSwapDevice)?;
+            let area = swap.areas[..MAX_AREAS].iter().find(own).ok_or(Error::NoSuchSwapDevice)?;
             if area.state.get(p) == state::BUSY {
                 return Err(Error::NoSuchSwapDevice);
             }
@@ -250,7 +252,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn claim_area(&self, device: u32, clusters: u32) -> Result<usize, Error> {
         let (p, swap) = (self.platform(), &self.root.swap);
         let _guard = swap.lock.lock(self);
-        if swap.areas.iter().any(|area| area.is_used(p) && area.device.get(p) == device) {
+        if swap.areas[..MAX_AREAS].iter().any(|area| area.is_used(p) && area.device.get(p) == device) {
             return Err(Error::NoSuchSwapDevice);
         }
         let index = (0..MAX_AREAS).find(|&index| !swap.areas[index].is_used(p)).ok_or(Error::TooMany)?;
@@ -277,12 +279,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The first of so many numbers in a row that no area has. Under the lock of areas.
     fn free_numbers(&self, clusters: u32) -> Option<u32> {
         let p = self.platform();
-        let used = || self.root.swap.areas.iter().filter(|area| area.is_used(p));
+        let used = || self.root.swap.areas[..MAX_AREAS].iter().filter(|area| area.is_used(p));
         let end = |area: &Area| area.first.get(p) + area.clusters.get(p);
         // They begin at 0, or behind an area's.
         let starts = core::iter::once(0).chain(used().map(end));
         let fits = |&first: &u32| {
-            first + clusters <= MAX_SLOT / CLUSTER
+            first + clusters <= transit::NUMBER
                 && !used().any(|area| first < end(area) && area.first.get(p) < first + clusters)
         };
         starts.filter(fits).min()
@@ -294,24 +296,35 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (first, mut work) = (area.first.get(p), Work::begin(self));
         for number in first..first + clusters {
             work.did(2 * cost::FRAME);
-            let directory = &self.root.swap.directories[(number / PER_DIRECTORY) as usize];
-            if directory.load(p, Ordering::Acquire) == 0 {
-                let made = self.alloc_own(AllocFrom::HERE)?;
-                if directory.replace(p, 0, made.0 + 1, Ordering::AcqRel).is_err() {
-                    self.free_one(made);
-                }
-            }
+            self.make_cluster(number, index)?;
             let word = self.cluster_word(number).expect("its directory was just made");
-            if word.load(p, Ordering::Acquire) == 0 {
-                let made = self.alloc_own(AllocFrom::HERE)?;
-                Cluster::prepare(self, made, number * CLUSTER, index);
-                word.store(p, made.0 + 1, Ordering::Release);
-            } else {
-                // It was another device's. Somebody may have its lock, to look in vain for a page.
-                Cluster::of(self, number * CLUSTER).belongs_to(index);
-            }
             let cluster = FrameNumber(word.get(p) - 1);
             area.opens(self, cluster);
+        }
+        Ok(())
+    }
+
+    /// Makes one cluster, all free, if it is not there.
+    pub(super) fn make_cluster(&self, number: u32, index: usize) -> Result<(), Error> {
+        let p = self.platform();
+        let directory = &self.root.swap.directories[(number / PER_DIRECTORY) as usize];
+        if directory.load(p, Ordering::Acquire) == 0 {
+            let made = self.alloc_own(AllocFrom::HERE)?;
+            if directory.replace(p, 0, made.0 + 1, Ordering::AcqRel).is_err() {
+                self.free_one(made);
+            }
+        }
+        let word = self.cluster_word(number).expect("its directory was just made");
+        if word.load(p, Ordering::Acquire) == 0 {
+            let made = self.alloc_own(AllocFrom::HERE)?;
+            Cluster::prepare(self, made, number * CLUSTER, index);
+            if word.replace(p, 0, made.0 + 1, Ordering::AcqRel).is_err() {
+                // Of two who make the slots of no device one does.
+                self.free_one(made);
+            }
+        } else {
+            // It was another device's. Somebody may have its lock, to look in vain for a page.
+            Cluster::of(self, number * CLUSTER).belongs_to(index);
         }
         Ok(())
     }
@@ -421,7 +434,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (p, swap) = (self.platform(), &self.root.swap);
         let directories = swap.directories.iter().filter(|word| word.get(p) != 0).count() as u64;
         let mut frames = directories;
-        for number in 0..swap.numbered.get(p) {
+        for number in (0..swap.numbered.get(p)).chain([transit::NUMBER]) {
             frames += u64::from(self.cluster_word(number).is_some_and(|word| word.get(p) != 0));
         }
         let (mut users, mut wrong) = (0, None);

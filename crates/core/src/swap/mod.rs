@@ -23,8 +23,9 @@ mod cache;
 mod devices;
 mod read;
 mod slots;
+mod transit;
 
 pub(crate) use cache::Added;
 pub(crate) use devices::SwapDevices;
 pub use devices::SwapUsage;
-pub(crate) use read::SwapIn;
+pub(crate) use read::{Place, SwapIn};

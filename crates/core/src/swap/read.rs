@@ -6,7 +6,7 @@ use super::area::CLUSTER;
 use super::cache::Inserted;
 use super::slots::RUN;
 use crate::Manager;
-use crate::addr::{FrameNumber, PageNumber};
+use crate::addr::{FrameNumber, NodeSet, PageNumber};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::event::Event;
@@ -14,7 +14,7 @@ use crate::frame::AllocFrom;
 use crate::group::{Charge, Payer};
 use crate::handle::GroupSlot;
 use crate::kind::Kind;
-use crate::memmap::flag;
+use crate::memmap::{Frame, flag};
 use crate::percpu::CpuGuard;
 use crate::platform::{DeviceError, Platform, Transfer};
 use crate::profile::Scope;
@@ -25,6 +25,9 @@ const WINDOW: u32 = RUN;
 /// Of so many faults that would read one page alone the first tries two. Odd: with an even number every try of a program
 /// that goes from slot to slot could fall on the second of a pair, whose first it has.
 const TRY_ONE_IN: u32 = 15;
+
+/// Where a page comes, where somebody said so: where to look first, and on which nodes it may come.
+pub(crate) type Place = Option<(AllocFrom, NodeSet)>;
 
 /// What came of looking for the page of a slot.
 #[must_use = "it is held, and perhaps locked"]
@@ -40,23 +43,19 @@ pub(crate) enum SwapIn {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// The page of a slot that an entry names, from the cache or on its way there, in memory from where `from` says. Interrupts on, no spin lock held. May
-    /// wait for memory if that says so. The caller has a VMA with that entry, or the slot's device could go off meanwhile. Who is charged: the group of
-    /// that VMA's space.
+    /// The page of a slot that an entry names, from the cache or on its way there. Interrupts on, no spin lock held. May
+    /// wait for memory. The caller has a VMA with that entry, or the slot's device could go off meanwhile. `new` says who is charged with a new page, the group of
+    /// that VMA's space, and where it comes.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::LimitReached`].
-    pub(crate) fn swap_in(
-        &self,
-        slot: u32,
-        from: AllocFrom,
-        payer: impl FnOnce() -> Payer,
-    ) -> Result<SwapIn, Error> {
+    pub(crate) fn swap_in(&self, slot: u32, new: impl FnOnce() -> (Payer, Place)) -> Result<SwapIn, Error> {
         let _scope = charge(self.platform(), Scope::SwapIn);
         if let Some(page) = self.swap_find(slot) {
             return Ok(self.lock_cached(page, slot));
         }
-        let page = self.new_swap_page(from, payer())?;
+        let (payer, place) = new();
+        let page = self.new_swap_page(place, payer)?;
         Ok(match self.swap_insert(slot, page) {
             Inserted::Now => SwapIn::New(page),
             Inserted::Already(there) => {
@@ -107,17 +106,20 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// A page for content that is yet to be read: locked, with the cache's reference and the caller's. Which `anon_vma`
     /// it belongs to is known when it is mapped.
-    fn new_swap_page(&self, from: AllocFrom, payer: Payer) -> Result<FrameNumber, Error> {
+    fn new_swap_page(&self, place: Place, payer: Payer) -> Result<FrameNumber, Error> {
         let p = self.platform();
-        let n = match payer {
-            Payer::Within(group) => self.alloc_charged(Kind::Anon, from, group)?,
-            Payer::Regardless(group) => {
-                let charge = Charge::regardless(self, group, 1);
-                let n = self.alloc_one(Kind::Anon, from)?;
-                charge.put_on(n);
-                n
+        let charge = match payer {
+            Payer::Within(group) => {
+                let may_reclaim = place.is_none_or(|(from, _)| from.may_reclaim);
+                self.charge_group(group, 1, may_reclaim)?
             }
+            Payer::Regardless(group) => Charge::regardless(self, group, 1),
         };
+        let n = match place {
+            None => self.alloc_one(Kind::Anon, AllocFrom::HERE)?,
+            Some(place) => self.alloc_one_on(Kind::Anon, place)?,
+        };
+        charge.put_on(n);
         let frame = self.memmap().get(n);
         frame.owner.set(p, 0);
         frame.index.set(p, 0);
@@ -207,6 +209,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> usize {
         let window = self.window();
         let first = slot / window * window;
+        // Where somebody said on which nodes pages come, what lies beside a page comes where it did.
+        let node = Frame::node_of(self.memmap().get(transfers[0].frame).state.get(self.platform()));
+        let placed = self.root.placed.load(Ordering::Relaxed) != 0;
+        let (node, nodes) = if placed {
+            (Some(node), NodeSet::of(&[node]).unwrap_or_default())
+        } else {
+            (None, NodeSet::ALL)
+        };
+        let place = (AllocFrom { node, may_reclaim: false }, nodes);
         debug_assert!(CLUSTER.is_multiple_of(WINDOW));
         let mut count = 1;
         for beside in (first..first + window).filter(|&beside| beside != slot) {
@@ -214,7 +225,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 continue;
             }
             // Only what is to be had for nothing: nobody reclaims for pages that nobody has asked for.
-            let Some(page) = self.new_page_to_spare(group) else { break };
+            let Some(page) = self.new_page_to_spare(group, place) else { break };
             match self.swap_insert(beside, page) {
                 Inserted::Now => {
                     let (store, block) = self.place_of(beside);
@@ -232,9 +243,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         count
     }
 
-    fn new_page_to_spare(&self, group: GroupSlot) -> Option<FrameNumber> {
+    fn new_page_to_spare(&self, group: GroupSlot, place: (AllocFrom, NodeSet)) -> Option<FrameNumber> {
         // Above the min watermark. Where pages are read back memory is short all the time, and a page read ahead saves a
         // command and a wait: asking for plenty here leaves most threads waiting for single pages.
-        self.new_swap_page(AllocFrom { node: None, may_reclaim: false }, Payer::Within(group)).ok()
+        self.new_swap_page(Some(place), Payer::Within(group)).ok()
     }
 }

@@ -102,6 +102,11 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
         left
     }
 
+    /// The page of the slot is another from now on.
+    pub fn replace_page(&self, slot: u32, page: FrameNumber) {
+        self.slot(slot).frame.set(self.mm.platform(), page.0 + 1);
+    }
+
     /// Takes the page out of the slot.
     pub fn clear_page(&self, slot: u32) {
         self.slot(slot).frame.set(self.mm.platform(), 0);
@@ -124,11 +129,11 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
     }
 
     /// Takes a free slot for a page, from `from` on and round, if there is one and the area is open.
-    fn take(&self, from: u32, page: FrameNumber) -> Option<u32> {
+    pub(super) fn take(&self, from: u32, page: FrameNumber) -> Option<u32> {
         let p = self.mm.platform();
         let area = self.area();
         let used = self.used();
-        if used == CLUSTER || !area.is_open(p) {
+        if used == CLUSTER || !area.gives_slots(p) {
             return None;
         }
         let round = (from - self.first..CLUSTER).chain(0..from - self.first);

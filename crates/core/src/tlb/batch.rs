@@ -48,12 +48,14 @@ pub(crate) enum Fate {
     Leave,
     /// Its content is written out, and it stays where it is.
     WriteBack,
+    /// It moves to another node.
+    Move,
     /// It is a memory file's: it goes to this slot of swap, which it has, and must be written out there.
     Swap(u32),
 }
 
 impl Fate {
-    const ALL: [Fate; 5] = [Fate::Free, Fate::Keep, Fate::Write, Fate::Leave, Fate::WriteBack];
+    const ALL: [Fate; 6] = [Fate::Free, Fate::Keep, Fate::Write, Fate::Leave, Fate::WriteBack, Fate::Move];
     /// From here on it is a slot of swap.
     const SWAP: u32 = Fate::ALL.len() as u32;
 
@@ -64,6 +66,7 @@ impl Fate {
             Fate::Write => 2,
             Fate::Leave => 3,
             Fate::WriteBack => 4,
+            Fate::Move => 5,
             Fate::Swap(slot) => Self::SWAP + slot,
         }
     }

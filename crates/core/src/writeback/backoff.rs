@@ -59,6 +59,15 @@ impl Backoff {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
+    /// Whether a page's device takes it now, if it has one. By whoever has locked it.
+    pub(crate) fn may_write_out(&self, n: FrameNumber) -> bool {
+        let p = self.platform();
+        match self.slot_of(n) {
+            Some(slot) => !Self::is_transit(slot) && self.swap_backoff(slot).may_write(p),
+            None => self.file_at(FileSlot(self.memmap().get(n).owner.get(p))).backoff.may_write(p),
+        }
+    }
+
     /// What is known of the device of a page that has one. By whoever has locked it.
     pub(crate) fn backoff_of(&self, n: FrameNumber) -> &'p Backoff {
         match self.slot_of(n) {

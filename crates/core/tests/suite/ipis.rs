@@ -7,8 +7,8 @@ use std::fmt::Write;
 
 use machine::{Host, Mm, Setup, bare, pages};
 use quietmm::{
-    Advice, Backing, Config, Counter, FileId, FrameNumber, KernelProt, NodeId, PageNumber, PageRange, Pins,
-    Prot, Region, SpaceId, Term, UserAccess, VmapPlace,
+    Advice, Backing, Config, Counter, FileId, FrameNumber, KernelProt, Migrated, NodeId, NodeSet, PageNumber,
+    PageRange, Pins, Prot, Region, SpaceId, Term, UserAccess, VmapPlace,
 };
 
 /// A range is in the middle of a mapping of this many pages, so that its table stays in use; but what is to empty whole
@@ -78,7 +78,7 @@ const PLAIN: Operation = Operation {
     most: 512,
 };
 
-const OPERATIONS: [Operation; 27] = [
+const OPERATIONS: [Operation; 28] = [
     Operation {
         name: "`map`",
         run: |mm, id, _, n| mm.space(id).map(pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
@@ -184,6 +184,18 @@ const OPERATIONS: [Operation; 27] = [
     Operation {
         name: "`migrate`",
         run: |mm, id, at, n| assert_eq!(mm.space(id).migrate(pages(at, n), NodeId(1)), Ok(n)),
+        ..PLAIN
+    },
+    Operation {
+        name: "`migrate_all` of a file's pages",
+        file: true,
+        before: |mm, _, _, _| mm.drain_lru_batches(),
+        run: |mm, id, at, n| {
+            let near = NodeSet::of(&[NodeId(0)]).unwrap();
+            let done = mm.space(id).migrate_all(pages(at, n), near, NodeId(1));
+            assert_eq!(done, Ok(Migrated { moved: n, stayed: 0 }));
+        },
+        flushes: |n| n.div_ceil(64),
         ..PLAIN
     },
     Operation {

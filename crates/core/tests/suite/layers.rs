@@ -19,8 +19,8 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("hotplug", "space", &["move_out_of", "unpark"]),
     ("ipi", "handlers", &["carry_out"]),
     ("paging", "tlb", &["epoch", "stamps"]),
-    ("reclaim", "file", &["file_at", "move_to_swap", "note_used", "remove_cached"]),
-    ("reclaim", "space", &["is_lazy", "put_page", "split_idle", "unpark"]),
+    ("reclaim", "file", &["file_at", "move_to_swap", "note_used", "remove_cached", "replace_cached"]),
+    ("reclaim", "space", &["is_lazy", "nodes_of_page", "put_page", "split_idle", "unpark"]),
     ("rmap", "file", &["file_at"]),
     ("swap", "file", &["bring_files_back", "file_id"]),
     ("swap", "reclaim", &["lru_add", "note_refault", "unlist"]),
@@ -28,7 +28,7 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("swap", "vma", &["live_space", "space_slots"]),
     ("vma", "file", &["file_at"]),
     ("writeback", "file", &["file_at"]),
-    ("writeback", "swap", &["is_swappable", "kept_in", "note_gone", "slot_of", "swap_backoff"]),
+    ("writeback", "swap", &["is_swappable", "is_transit", "kept_in", "note_gone", "slot_of", "swap_backoff"]),
 ];
 
 /// Circles through two folders that there are: in the image, the command line says which test runs, and tests are programs for

@@ -158,6 +158,8 @@ fn where_a_node_is_full_only_those_who_are_bound_do_without() {
         let id = mapped(mm, 2);
         mm.space(id).set_node_policy(pages(AT, 2), NodePolicy::Bind(set(&[2]))).unwrap();
         assert_eq!(mm.platform().write(mm, id, AT, 1), Err(Error::OutOfMemory));
+        let short = *mm.platform().shortages.borrow().last().expect("somebody was asked for a victim");
+        assert_eq!((short.node, short.nodes), (NodeId(2), set(&[2])));
         give_back(mm, held);
         assert_eq!(touched(mm, id, AT, 2), [2, 2]);
         mm.space(id).destroy().unwrap();
@@ -300,4 +302,73 @@ fn a_set_of_nodes_may_be_named_as_often_as_one_likes() {
             assert_eq!(mm.space(id).node_policy(PageNumber(AT)), Ok(policy));
         }
     });
+}
+
+/// Pages in swap come back where the policy says, and those that are read with them on the same node.
+#[test]
+fn what_comes_back_from_swap_comes_where_the_policy_says() {
+    with(|mm| {
+        mm.swap().on(7, 4096, 0).unwrap();
+        for (policy, expected) in [
+            (NodePolicy::Local, [0; 4]),
+            (NodePolicy::Preferred(NodeId(2)), [2; 4]),
+            (NodePolicy::Bind(set(&[3])), [3; 4]),
+        ] {
+            let id = mapped(mm, 8);
+            mm.space(id).set_node_policy(pages(AT, 8), policy).unwrap();
+            touched(mm, id, AT, 8);
+            mm.space(id).advise(pages(AT, 8), Advice::PageOut).unwrap();
+            let is_out = |page| mm.space(id).lookup(PageNumber(page)).unwrap().is_swapped();
+            assert!((AT..AT + 8).all(is_out), "{policy:?}");
+            for page in AT..AT + 4 {
+                assert_eq!(mm.platform().read(mm, id, page), Ok(page));
+                assert_eq!(node_of(mm, id, page), expected[0], "{policy:?}");
+            }
+            // Advice, and whoever takes the device away, do the same.
+            mm.space(id).advise(pages(AT, 8), Advice::WillNeed).unwrap();
+            assert_eq!((AT + 4..AT + 8).map(|page| node_of(mm, id, page)).collect::<Vec<_>>(), expected);
+            mm.space(id).advise(pages(AT, 8), Advice::PageOut).unwrap();
+            mm.swap().off(7).unwrap();
+            assert_eq!((AT..AT + 4).map(|page| node_of(mm, id, page)).collect::<Vec<_>>(), expected);
+            mm.swap().on(7, 4096, 0).unwrap();
+            mm.space(id).destroy().unwrap();
+        }
+        assert_eq!(mm.validate().broken, None);
+    });
+}
+
+/// Out of memory that goes offline pages move to the nodes for which they are bound, and to no others.
+#[test]
+fn what_leaves_its_block_stays_on_the_nodes_for_which_it_is_bound() {
+    for nodes in [&[2][..], &[2, 3], &[1, 2]] {
+        for forked in [false, true] {
+            with(|mm| {
+                mm.swap().on(7, 4096, 0).unwrap();
+                let id = mapped(mm, 4);
+                // The last block of node 2, and nothing else there.
+                let block = FrameNumber(BASE + 2 * NODE + 1024);
+                let (own, others): (Vec<_>, Vec<_>) =
+                    fill(mm, 2).into_iter().partition(|frame| frame.first().0 >= block.0);
+                give_back(mm, own);
+                mm.space(id).set_node_policy(pages(AT, 4), NodePolicy::Preferred(NodeId(2))).unwrap();
+                assert_eq!(touched(mm, id, AT, 4), [2; 4]);
+                mm.space(id).set_node_policy(pages(AT, 4), NodePolicy::Bind(set(nodes))).unwrap();
+                let child = forked.then(|| mm.space(id).fork().unwrap());
+                mm.drain_lru_batch();
+                let leaving = mm.frames().begin_offline(block).unwrap();
+                let gone = mm.frames().finish_offline(leaving).expect("all of it can go");
+                let is_out = mm.space(id).lookup(PageNumber(AT)).unwrap().is_swapped();
+                // Where there is room on none of its nodes it goes to swap.
+                assert_eq!(is_out, nodes == [2], "{nodes:?}, {forked}");
+                if !is_out {
+                    assert_eq!(node_of(mm, id, AT), if nodes == [2, 3] { 3 } else { 1 }, "{forked}");
+                }
+                mm.frames().bring_online(gone);
+                give_back(mm, others);
+                (AT..AT + 4).for_each(|page| assert_eq!(mm.platform().read(mm, id, page), Ok(page)));
+                child.into_iter().for_each(|child| mm.space(child).destroy().unwrap());
+                assert_eq!(mm.validate().broken, None);
+            });
+        }
+    }
 }

@@ -33,13 +33,11 @@ struct Shared {
     held: Vec<Frames>,
 }
 
-/// Two spaces show a page of a file, above the first block of memory if there is more, which was not used since the last
+/// Two spaces show a page of a file, which was not used since the last
 /// look. Its next pages are in memory too, and nobody shows them. All other memory is the test's, but what is on CPU
 /// 1's lists.
 fn shared(mm: &Mm<'_>) -> Shared {
     let host = mm.platform();
-    let (mut held, high): (Vec<_>, _) = take_free(mm).into_iter().partition(in_first_block);
-    give_back(mm, if high.is_empty() { std::mem::take(&mut held) } else { high });
     let file = mm.create_file(1 + OTHERS).unwrap();
     let spaces = [1, 2].map(|cpu| {
         let id = mm.create_space().unwrap();
@@ -60,14 +58,10 @@ fn shared(mm: &Mm<'_>) -> Shared {
         mm.space(spaces[0]).unmap(pages(AT + 1, OTHERS)).unwrap();
     });
     let own: Vec<_> = (0..2).map(|_| mm.frames().alloc(0, AllocFrom::NOW).unwrap()).collect();
-    held.extend(take_free(mm));
+    let held = take_free(mm);
     host.on(1, || give_back(mm, own));
     [1, 2].iter().for_each(|&cpu| host.on(cpu, || host.make_idle(AT)));
     Shared { file, spaces, held }
-}
-
-fn in_first_block(frame: &Frames) -> bool {
-    frame.first().0 < 0x10000
 }
 
 fn end(mm: &Mm<'_>, shared: Shared) {
@@ -78,39 +72,12 @@ fn end(mm: &Mm<'_>, shared: Shared) {
     assert_eq!(settled(mm).broken, None);
 }
 
-/// How the page goes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Way {
-    /// A task reclaims.
-    Reclaim,
-    /// The memory that may go offline does, if it can. No memory is short then.
-    Offline,
-}
-
-fn go(mm: &Mm<'_>, way: Way) {
-    if way == Way::Reclaim {
-        return reclaim(mm);
-    }
-    let leaving: Vec<_> =
-        mm.frames().blocks().filter_map(|block| mm.frames().begin_offline(block).ok()).collect();
-    for block in leaving {
-        match mm.frames().finish_offline(block) {
-            Ok(offline) => mm.frames().bring_online(offline),
-            Err(remains) => mm.frames().cancel_offline(remains.leaving),
-        }
-    }
-}
-
 /// CPU 0 takes the page out of memory, and stands still at a place. CPU 1 writes to it, and then CPU 2 reads by what it has
 /// cached, if that is still there: whether it misses what was written. And the touch at which the page left its cache.
-fn misses(mm: &Mm<'_>, way: Way, place: Place) -> (bool, Option<u32>) {
+fn misses(mm: &Mm<'_>, place: Place) -> (bool, Option<u32>) {
     let host = mm.platform();
-    let mut shared = shared(mm);
+    let shared = shared(mm);
     let [writer, reader] = shared.spaces;
-    if way == Way::Offline {
-        // There is some elsewhere for whoever wants the page.
-        give_back(mm, std::mem::take(&mut shared.held));
-    }
     let left = Rc::new(Cell::new(None));
     let before = host.touches_of(0);
     for _ in 0..=OTHERS {
@@ -125,7 +92,7 @@ fn misses(mm: &Mm<'_>, way: Way, place: Place) -> (bool, Option<u32>) {
         host.write(mm, writer, AT, 77).unwrap();
         host.on(2, || host.try_read(AT))
     };
-    let read = race(mm, place, || go(mm, way), write_and_look);
+    let read = race(mm, place, || reclaim(mm), write_and_look);
     let later = host.on(2, || host.read(mm, reader, AT));
     let bad = read.is_some_and(|read| read != 77) || later != Ok(77);
     if host.broken.get().is_none() {
@@ -135,9 +102,8 @@ fn misses(mm: &Mm<'_>, way: Way, place: Place) -> (bool, Option<u32>) {
 }
 
 /// At every place shortly before and after the page leaves its cache: how often something is missed.
-fn missed(frames: u32, policy: &str, broken: Option<Rule>, way: Way) -> usize {
-    let setup = Setup { frames, ..setup() };
-    let play = |place| at(&setup, &config(policy), broken, |mm| misses(mm, way, place));
+fn missed(policy: &str, broken: Option<Rule>) -> usize {
+    let play = |place| at(&setup(), &config(policy), broken, |mm| misses(mm, place));
     // Never: it stands still nowhere.
     let (_, left) = play(Place::Touch(u32::MAX));
     let left = left.expect("the page goes");
@@ -146,16 +112,12 @@ fn missed(frames: u32, policy: &str, broken: Option<Rule>, way: Way) -> usize {
 
 #[test]
 fn what_is_written_to_a_page_on_its_way_out_is_seen_in_all_spaces() {
-    for (frames, policy, way) in [
-        (512, "linux", Way::Reclaim),
-        (512, "quiet+unmap=batch", Way::Reclaim),
-        (2048, "linux", Way::Offline),
-    ] {
-        assert_eq!(missed(frames, policy, None, way), 0, "{policy}, {way:?}");
-        assert!(missed(frames, policy, Some(Rule::CacheUntilFlush), way) > 0, "{policy}, {way:?}");
+    for policy in ["linux", "quiet+unmap=batch"] {
+        assert_eq!(missed(policy, None), 0, "{policy}");
+        assert!(missed(policy, Some(Rule::CacheUntilFlush)) > 0, "{policy}");
     }
     // Flushed page by page there is no window.
-    assert_eq!(missed(512, "vanilla", Some(Rule::CacheUntilFlush), Way::Reclaim), 0);
+    assert_eq!(missed("vanilla", Some(Rule::CacheUntilFlush)), 0);
 }
 
 #[test]

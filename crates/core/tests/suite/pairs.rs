@@ -12,8 +12,8 @@ use machine::swapping::{DEVICE, reclaim, sound, squeeze, take_free};
 use machine::{Mm, Setup, bare, give_back, pages, pcp};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::{
-    Advice, Backing, Config, Error, FileId, FrameNumber, Frames, NodeId, PageNumber, PageRange, Pins, Prot,
-    Region, SpaceId, Term, UserAccess,
+    Advice, Backing, Config, Error, FileId, FrameNumber, Frames, NodeId, NodeSet, PageNumber, PageRange,
+    Pins, Prot, Region, SpaceId, Term, UserAccess,
 };
 
 /// Pages before the end of a table, and of the range that large pages may be in.
@@ -123,7 +123,7 @@ fn touch(mm: &Mm<'_>, scene: &Scene, page: u64, value: Option<u64>) -> Result<()
     }
 }
 
-const OPERATIONS: [Operation; 28] = [
+const OPERATIONS: [Operation; 29] = [
     ("read", &[|mm, scene| touch(mm, scene, 1, None)]),
     ("write", &[|mm, scene| touch(mm, scene, 1, Some(71))]),
     ("write elsewhere", &[|mm, scene| touch(mm, scene, 2, Some(72))]),
@@ -196,6 +196,14 @@ const OPERATIONS: [Operation; 28] = [
         &[|mm, scene| {
             mm.space(scene.id()).migrate(scene.part(0, COUNT), NodeId(1))?;
             mm.space(scene.id()).migrate(scene.part(0, COUNT), NodeId(0)).map(|_| ())
+        }],
+    ),
+    (
+        "migrate all",
+        &[|mm, scene| {
+            let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
+            mm.space(scene.id()).migrate_all(scene.part(0, COUNT), anywhere, NodeId(1))?;
+            mm.space(scene.id()).migrate_all(scene.part(0, COUNT), anywhere, NodeId(0)).map(|_| ())
         }],
     ),
     ("write back", &[|mm, scene| scene.file.map_or(Ok(()), |file| mm.file(file).write_back().map(|_| ()))]),
@@ -524,6 +532,11 @@ fn pairs_of_operations_that_seldom_meet() {
         ("linux", 1, "write", "fork"),
         ("linux", 2, "write", "write back"),
         ("quiet", 3, "write", "migrate"),
+        ("linux", 1, "migrate all", "unmap"),
+        ("linux", 1, "migrate all", "fork"),
+        ("quiet", 1, "migrate all", "protect: read and back"),
+        ("linux", 2, "migrate all", "write"),
+        ("quiet", 3, "write", "migrate all"),
     ] {
         let find = |name| OPERATIONS.iter().find(|operation| operation.0 == name).expect("an operation");
         let places = |touches: u32| (0..touches).step_by((touches / MANY).max(1) as usize).collect();

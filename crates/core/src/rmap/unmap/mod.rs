@@ -58,6 +58,28 @@ pub(crate) fn unmap_all<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumb
     mm.memmap().get(n).maps.load(mm.platform(), Ordering::Acquire) == 0
 }
 
+/// Clears every entry that leads to a page which is to move to another frame, used or not, shows each to `see`, and leaves the flush to the batch as the policy
+/// says; returns whether none is left. Stops where the page is pinned, and one of a file at an entry of a locked range: its entries do not
+/// come back by themselves. The caller holds and has locked the page. May wait.
+pub(crate) fn unmap_to_move<P: Platform>(
+    batch: &UnmapBatch<'_, '_, P>,
+    n: FrameNumber,
+    mut see: impl FnMut(Entry),
+) -> bool {
+    let mm = batch.manager();
+    let p = mm.platform();
+    let is_unmapped = || mm.memmap().get(n).maps.load(p, Ordering::Acquire) == 0;
+    walk(mm, n, |mapping| {
+        if is_kept(mm, n) || mapping.locked && mm.slot_of(n).is_none() {
+            return ControlFlow::Break(());
+        }
+        see(mapping.entry);
+        clear(batch, n, &mapping, true);
+        if is_unmapped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    is_unmapped()
+}
+
 /// The same without a batch: a flush for each entry.
 pub(crate) fn unmap_now<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) -> bool {
     walk(mm, n, |mapping| {

@@ -1,0 +1,260 @@
+//! What reclaim takes on a node moves to a slower one that has room, in place of going to swap or being dropped.
+
+use crate::machine;
+
+use machine::race::{Place, at, at_every_touch, race};
+use machine::showing::{ANON, AT, frame, mapped, read_in, shared, two_nodes, write_all};
+use machine::swapping::{DEVICE, sound, swapping, take_free};
+use machine::{Mm, counted, give_back, pages, settled};
+use quietmm::{
+    Config, Counter, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber, Prot, Rule, SpaceId,
+};
+
+const NEAR: NodeId = NodeId(0);
+const FAR: NodeId = NodeId(1);
+
+fn node_of(n: FrameNumber) -> NodeId {
+    NodeId(u16::from(n.0 >= 0xfc00 + 2048))
+}
+
+/// A space whose pages come on the near node alone.
+fn bound(mm: &Mm<'_>, count: u64) -> SpaceId {
+    let id = mapped(mm, ANON, count);
+    let near = NodeSet::of(&[NEAR]).unwrap();
+    mm.space(id).set_node_policy(pages(AT, count), NodePolicy::Bind(near)).unwrap();
+    id
+}
+
+/// More pages than the node has are written, once each: what came of that, how many went to swap, and how many moved.
+fn overfilled(policy: &str, demotes: bool, swap: bool) -> (Result<(), Error>, u64, u64) {
+    at(&two_nodes(), &swapping(policy), None, |mm| {
+        let host = mm.platform();
+        if swap {
+            mm.swap().on(DEVICE, 4096, 0).unwrap();
+        }
+        if demotes {
+            mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        }
+        let id = bound(mm, 3000);
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        host.forget();
+        let done = (AT..AT + 3000).try_for_each(|page| host.write(mm, id, page, page));
+        let (out, moved) = (counted(mm, Counter::PswpOut), counted(mm, Counter::PgDemoted));
+        if done.is_ok() {
+            let read = counted(mm, Counter::PswpIn);
+            let far = |page| {
+                let entry = mm.space(id).lookup(PageNumber(page)).unwrap();
+                entry.is_mapped() && node_of(entry.frame()) == FAR
+            };
+            let on_far = (AT..AT + 3000).filter(|&page| far(page)).count() as u64;
+            assert_eq!(on_far, moved, "they are mapped where they are");
+            assert_eq!((AT..AT + 3000).find(|&page| host.read(mm, id, page) != Ok(page)), None);
+            assert_eq!(counted(mm, Counter::PswpIn) - read > 0, out > 0);
+        }
+        assert_eq!(counted(mm, Counter::PgMigrated), moved);
+        if demotes {
+            assert_eq!(mm.swap().usage().used, 0);
+        }
+        assert_eq!(settled(mm).broken, None, "{policy}");
+        assert_eq!(host.stale.get(), 0);
+        (done, out, moved)
+    })
+}
+
+#[test]
+fn what_was_to_go_to_swap_goes_to_the_slower_node() {
+    for policy in ["vanilla", "linux", "quiet"] {
+        let (done, out, moved) = overfilled(policy, false, true);
+        assert!(done.is_ok() && out > 900 && moved == 0, "{policy}: {done:?}, {out} out");
+        for swap in [true, false] {
+            let (done, out, moved) = overfilled(policy, true, swap);
+            assert!(done.is_ok() && out == 0 && moved > 900, "{policy}: {done:?}, {out} out, {moved} moved");
+        }
+    }
+    // Without either there is no room.
+    assert_eq!(overfilled("linux", false, false).0, Err(Error::OutOfMemory));
+}
+
+/// All frames of a node that are free but for some.
+fn fill(mm: &Mm<'_>, node: NodeId, but: usize) -> Vec<Frames> {
+    let (mut own, others): (Vec<_>, Vec<_>) =
+        take_free(mm).into_iter().partition(|frame| node_of(frame.first()) == node);
+    let left = own.split_off(own.len().saturating_sub(but));
+    give_back(mm, others);
+    give_back(mm, left);
+    own
+}
+
+#[test]
+fn pages_of_files_move_and_are_as_dirty_as_they_were() {
+    for memory in [false, true] {
+        at(&two_nodes(), &swapping("linux"), None, |mm| {
+            let host = mm.platform();
+            mm.set_demotion(NEAR, Some(FAR)).unwrap();
+            assert_eq!((mm.demotion(NEAR), mm.demotion(FAR)), (Some(FAR), None));
+            let file = if memory { mm.create_memory_file(16) } else { mm.create_file(16) }.unwrap();
+            let a = mapped(mm, shared(file), 16);
+            write_all(mm, a, 8);
+            (AT + 8..AT + 16).for_each(|page| assert_eq!(host.read(mm, a, page), Ok(0)));
+            mm.drain_lru_batch();
+            let all = take_free(mm);
+            let (far, near) = all.into_iter().partition(|frame| node_of(frame.first()) == FAR);
+            give_back(mm, far);
+            // Nothing is read or written.
+            host.fail_reads.set(true);
+            host.fail_writes.set(true);
+            for _ in 0..64 {
+                mm.space(a).advise(pages(AT, 16), quietmm::Advice::Cold).unwrap();
+                let wants = bound(mm, 1);
+                host.write(mm, wants, AT, 1).unwrap();
+                mm.space(a).switch_to().unwrap();
+            }
+            assert!(counted(mm, Counter::PgDemoted) >= 16, "{}", counted(mm, Counter::PgDemoted));
+            give_back(mm, near);
+            for page in AT..AT + 16 {
+                assert_eq!(host.read(mm, a, page), Ok(if page < AT + 8 { page } else { 0 }));
+            }
+            host.fail_reads.set(false);
+            host.fail_writes.set(false);
+            assert!((AT..AT + 16).filter(|&page| node_of(frame(mm, a, page)) == FAR).count() > 8);
+            assert_eq!(mm.file(file).write_back(), Ok(if memory { 0 } else { 8 }));
+            sound(mm);
+        });
+    }
+}
+
+#[test]
+fn where_the_slower_node_is_full_pages_go_to_swap() {
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        let host = mm.platform();
+        mm.swap().on(DEVICE, 4096, 0).unwrap();
+        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        let held = fill(mm, FAR, 64);
+        let id = bound(mm, 3000);
+        (AT..AT + 3000).for_each(|page| host.write(mm, id, page, page).unwrap());
+        let (out, moved) = (counted(mm, Counter::PswpOut), counted(mm, Counter::PgDemoted));
+        assert!(out > 800 && moved > 0, "{out} out, {moved} moved");
+        assert_eq!((AT..AT + 3000).find(|&page| host.read(mm, id, page) != Ok(page)), None);
+        give_back(mm, held);
+        sound(mm);
+    });
+}
+
+#[test]
+fn nodes_stand_in_a_row_and_never_in_a_circle() {
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        let circle = |result| assert!(matches!(result, Err(Error::BadSetting(_))), "{result:?}");
+        circle(mm.set_demotion(NEAR, Some(NEAR)));
+        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        circle(mm.set_demotion(FAR, Some(NEAR)));
+        assert_eq!(mm.set_demotion(NodeId(2), None), Err(Error::NoSuchNode));
+        assert_eq!(mm.set_demotion(NEAR, Some(NodeId(2))), Err(Error::NoSuchNode));
+        mm.set_demotion(NEAR, None).unwrap();
+        mm.set_demotion(FAR, Some(NEAR)).unwrap();
+        assert_eq!((mm.demotion(NEAR), mm.demotion(FAR), mm.demotion(NodeId(99))), (None, Some(NEAR), None));
+    });
+}
+
+/// Who is at the limit of a group has its pages leave memory: elsewhere they would count as well.
+#[test]
+fn a_group_at_its_limit_gains_nothing_by_pages_that_move() {
+    let config = Config { groups: 1, ..swapping("linux") };
+    at(&two_nodes(), &config, None, |mm| {
+        let host = mm.platform();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        let group = mm.create_group(64).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        mm.space(id).map(pages(AT, 128), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
+        (AT..AT + 128).for_each(|page| host.write(mm, id, page, page).unwrap());
+        assert!(mm.group(group).usage().unwrap().charged <= 64);
+        assert!(counted(mm, Counter::PswpOut) >= 64);
+        assert_eq!(counted(mm, Counter::PgDemoted), 0);
+        sound(mm);
+    });
+    // Where it is the node that is full its pages move, and it is charged with as many.
+    at(&two_nodes(), &config, None, |mm| {
+        let host = mm.platform();
+        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        let group = mm.create_group(200).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        mm.space(id).map(pages(AT, 32), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
+        (AT..AT + 32).for_each(|page| host.write(mm, id, page, page).unwrap());
+        let charged = mm.group(group).usage().unwrap().charged;
+        let held = fill(mm, NEAR, 0);
+        let other = bound(mm, 8);
+        (AT..AT + 8).for_each(|page| host.write(mm, other, page, page).unwrap());
+        assert!(counted(mm, Counter::PgDemoted) >= 8);
+        assert_eq!(mm.group(group).usage().unwrap().charged, charged);
+        mm.space(id).switch_to().unwrap();
+        (AT..AT + 32).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
+        give_back(mm, held);
+        sound(mm);
+    });
+}
+
+/// Every so many touches, and all in `make soak`.
+fn some_of(place: Place, step: u32) -> Place {
+    match place {
+        Place::Touch(n) if !machine::soaks() => Place::Touch(step * n),
+        place => place,
+    }
+}
+
+/// CPU 0 reclaims; CPU 1 writes to a page that moves meanwhile.
+fn lost(broken: Option<Rule>, swap: bool, forked: bool) -> usize {
+    let cases = at_every_touch(&two_nodes(), &swapping("linux"), broken, |mm, place| {
+        let host = mm.platform();
+        if swap {
+            mm.swap().on(DEVICE, 512, 0).unwrap();
+        }
+        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        let id = mapped(mm, ANON, 4);
+        write_all(mm, id, 4);
+        let child = forked.then(|| mm.space(id).fork().unwrap());
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        host.on(1, || host.write(mm, id, AT, 1)).unwrap();
+        mm.drain_lru_batch();
+        let wants = bound(mm, 1);
+        assert_eq!(host.read(mm, wants, AT), Ok(0));
+        mm.space(wants).advise(pages(AT, 1), quietmm::Advice::Drop).unwrap();
+        mm.space(id).switch_to().unwrap();
+        let held = take_free(mm);
+        let (far, near) = held.into_iter().partition(|frame| node_of(frame.first()) == FAR);
+        give_back(mm, far);
+        [0, 1].iter().for_each(|&cpu| host.on(cpu, || (AT..AT + 4).for_each(|page| host.make_idle(page))));
+        host.uses_windows.set(true);
+        race(
+            mm,
+            some_of(place, if broken.is_some() { 3 } else { 13 }),
+            || {
+                // A frame of the near node is to be had by reclaim alone.
+                mm.space(wants).switch_to().unwrap();
+                host.write(mm, wants, AT, 5).unwrap();
+            },
+            || host.write(mm, id, AT, 77).unwrap(),
+        );
+        assert!(broken.is_some() || counted(mm, Counter::PgDemoted) > 0);
+        mm.space(id).switch_to().unwrap();
+        let mut good = host.read(mm, id, AT) == Ok(77) && host.on(1, || host.read(mm, id, AT)) == Ok(77);
+        good &= (AT + 1..AT + 4).all(|page| host.read(mm, id, page) == Ok(page));
+        good &= child.is_none_or(|child| (AT..AT + 4).all(|page| read_in(mm, child, page) == Ok(page)));
+        give_back(mm, near);
+        if broken.is_none() {
+            sound(mm);
+        }
+        good
+    });
+    cases.count(|&good| !good)
+}
+
+#[test]
+fn what_is_written_while_a_page_moves_is_not_lost() {
+    assert_eq!(lost(None, true, true), 0);
+    assert_eq!(lost(None, false, false), 0);
+    assert!(lost(Some(Rule::FlushBeforeFree), true, false) > 0);
+}
