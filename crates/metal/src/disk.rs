@@ -1,8 +1,8 @@
 //! The disk: virtio-blk, memory-mapped. A task that waits for it sleeps; whether its command is done is looked for by an
-//! alarm.
+//! alarm. Whoever looks ends all commands that are done, and wakes their tasks: none waits for another task to run.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use quietmm::platform::{DeviceError, WaitKey};
 use quietmm::{FrameNumber, addr::PAGE_SIZE};
@@ -16,8 +16,11 @@ use crate::paging::{self, direct};
 use crate::{alarm, clock, cpu, interrupts};
 
 const SECTORS: usize = PAGE_SIZE as usize / SECTOR_SIZE;
-/// How long between two looks, in nanoseconds.
-const LOOK_NS: u64 = 50_000;
+/// How long between two looks, in nanoseconds: from, and to, twice as long each time. Many tasks that look often leave the device no
+/// processor to work with.
+const LOOK_NS: (u64, u64) = (50_000, 400_000);
+/// Commands that the driver's queue holds.
+const MOST: usize = 16;
 
 /// Memory as the driver wants it.
 struct Memory;
@@ -41,9 +44,31 @@ unsafe impl Hal for Memory {
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
 }
 
-struct Disk(VirtIOBlk<Memory, MmioTransport<'static>>);
+struct Disk {
+    driver: VirtIOBlk<Memory, MmioTransport<'static>>,
+    /// Commands under way, by the driver's number for each.
+    flights: [Option<Flight>; MOST],
+}
 
-// SAFETY: the device and its rings are used under the lock only, from whatever CPU has it.
+/// What a command was begun with. All of it lies on the stack of a task that waits until it has ended, but for the frame, which that task
+/// holds as long.
+struct Flight {
+    way: Way,
+    request: *const BlkReq,
+    response: *mut BlkResp,
+    bytes: *mut [u8],
+    ended: *const AtomicU8,
+    key: WaitKey,
+}
+
+/// How a command has ended.
+mod ended {
+    pub const NOT: u8 = 0;
+    pub const WELL: u8 = 1;
+    pub const BADLY: u8 = 2;
+}
+
+// SAFETY: the device, its rings and what commands point to are used under the lock only, from whatever CPU has it.
 unsafe impl Send for Disk {}
 
 static DISK: Lock<Option<Disk>> = Lock::new(None);
@@ -60,7 +85,7 @@ pub fn open() -> Option<u64> {
     let (first, count) = PLACES;
     let disk = (0..count).find_map(|place| open_at(first + place * REGISTERS as u64))?;
     let pages = disk.capacity() / SECTORS as u64;
-    DISK.with(|place| *place = Some(Disk(disk)));
+    DISK.with(|place| *place = Some(Disk { driver: disk, flights: [const { None }; MOST] }));
     Some(pages)
 }
 
@@ -85,57 +110,101 @@ pub enum Way {
 /// # Errors
 /// The disk's.
 pub fn transfer(way: Way, page: u64, frame: FrameNumber) -> Result<(), DeviceError> {
-    let sector = page as usize * SECTORS;
     let (mut request, mut response) = (BlkReq::default(), BlkResp::default());
+    let ended = AtomicU8::new(ended::NOT);
     // SAFETY: the frame is the caller's for so long. A program that may still write there, which it must not while the page
     // goes out, would be seen in what the disk holds.
     let bytes = unsafe { core::slice::from_raw_parts_mut(direct(frame.phys().0), PAGE_SIZE as usize) };
-    let token = loop {
-        let begun = DISK.with(|disk| {
-            let disk = &mut disk.as_mut().ok_or(Error::NotReady)?.0;
-            // SAFETY: nothing of these is touched or dropped before the command is complete: this function waits for it.
-            unsafe {
-                match way {
-                    Way::In => disk.read_blocks_nb(sector, &mut request, bytes, &mut response),
-                    Way::Out => disk.write_blocks_nb(sector, &mut request, bytes, &mut response),
-                }
-            }
-        });
-        match begun {
-            Ok(token) => break token,
-            Err(Error::QueueFull) => rest(),
+    let key = WaitKey::Own((1 << 61) | u64::from(cpu::here().task.get()));
+    let mut flight = Flight {
+        way,
+        request: &raw const request,
+        response: &raw mut response,
+        bytes,
+        ended: &raw const ended,
+        key,
+    };
+    let mut pause = LOOK_NS.0;
+    loop {
+        match begin(flight, page, &mut request) {
+            Ok(()) => break,
+            Err((Error::QueueFull, back)) => flight = back,
             Err(_) => return Err(DeviceError::Failed),
         }
-    };
+        look();
+        rest(key, &mut pause, || false);
+    }
+    let mut pause = LOOK_NS.0;
     loop {
-        let ended = DISK.with(|disk| {
-            let disk = &mut disk.as_mut()?.0;
-            if disk.peek_used() != Some(token) {
-                return None;
-            }
-            // SAFETY: the same as the command was begun with.
-            Some(unsafe {
-                match way {
-                    Way::In => disk.complete_read_blocks(token, &request, bytes, &mut response),
-                    Way::Out => disk.complete_write_blocks(token, &request, bytes, &mut response),
-                }
-            })
-        });
-        match ended {
-            Some(result) => {
+        look();
+        // Acquire: partner of the Release in `look`. What the command pointed to is this task's again.
+        match ended.load(Ordering::Acquire) {
+            ended::NOT => rest(key, &mut pause, || ended.load(Ordering::Relaxed) != ended::NOT),
+            how => {
                 DONE[way as usize].fetch_add(1, Ordering::Relaxed);
-                return result.map_err(|_| DeviceError::Failed);
+                return if how == ended::WELL { Ok(()) } else { Err(DeviceError::Failed) };
             }
-            None => rest(),
         }
     }
 }
 
-/// This task sleeps for a moment.
-fn rest() {
-    let until = clock::now() + LOOK_NS;
-    let Some(kernel) = interrupts::kernel() else { return clock::spin(LOOK_NS) };
-    let key = WaitKey::Own((1 << 61) | u64::from(cpu::here().task.get()));
+/// Begins a command.
+///
+/// # Errors
+/// The driver's, with the command.
+fn begin(flight: Flight, page: u64, request: &mut BlkReq) -> Result<(), (Error, Flight)> {
+    let sector = page as usize * SECTORS;
+    DISK.with(|disk| {
+        let Some(Disk { driver, flights }) = disk else { return Err((Error::NotReady, flight)) };
+        // SAFETY: nothing of these is touched or dropped before the command is complete: `transfer` waits for it.
+        let begun = unsafe {
+            let (bytes, response) = (&mut *flight.bytes, &mut *flight.response);
+            match flight.way {
+                Way::In => driver.read_blocks_nb(sector, request, bytes, response),
+                Way::Out => driver.write_blocks_nb(sector, request, bytes, response),
+            }
+        };
+        match begun {
+            Ok(token) => flights[usize::from(token)] = Some(flight),
+            Err(error) => return Err((error, flight)),
+        }
+        Ok(())
+    })
+}
+
+/// Ends all commands that are done, and wakes their tasks.
+fn look() {
+    let mut keys = [None; MOST];
+    DISK.with(|disk| {
+        let Some(Disk { driver, flights }) = disk else { return };
+        for place in &mut keys {
+            let Some(token) = driver.peek_used() else { break };
+            let Some(flight) = flights[usize::from(token)].take() else { break };
+            // SAFETY: the same as the command was begun with; its task waits until `ended` says so, and looks at none of it before.
+            unsafe {
+                let (request, bytes, response) =
+                    (&*flight.request, &mut *flight.bytes, &mut *flight.response);
+                let result = match flight.way {
+                    Way::In => driver.complete_read_blocks(token, request, bytes, response),
+                    Way::Out => driver.complete_write_blocks(token, request, bytes, response),
+                };
+                let how = if result.is_ok() { ended::WELL } else { ended::BADLY };
+                // Release: partner of the Acquire in `transfer`. From here on the command is its task's again.
+                (*flight.ended).store(how, Ordering::Release);
+            }
+            *place = Some(flight.key);
+        }
+    });
+    if let Some(kernel) = interrupts::kernel() {
+        keys.into_iter().flatten().for_each(|key| kernel.wake(key));
+    }
+}
+
+/// This task sleeps for a moment, or until `ready`; the next time longer.
+fn rest(key: WaitKey, pause: &mut u64, ready: impl Fn() -> bool) {
+    let until = clock::now() + *pause;
+    let Some(kernel) = interrupts::kernel() else { return clock::spin(*pause) };
+    *pause = (*pause * 2).min(LOOK_NS.1);
     alarm::set(until, key);
-    kernel.wait(key, &mut || clock::now() >= until);
+    kernel.wait(key, &mut || ready() || clock::now() >= until);
 }
