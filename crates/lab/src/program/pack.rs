@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,8 @@ const TABLES: [&str; 7] = [
     "/etc/protocols",
     "/etc/localtime",
 ];
+/// Bytes of the line by which a script says what runs it.
+const LONGEST_HEAD: u64 = 256;
 /// Links that are followed on one way.
 const MOST_LINKS: u32 = 40;
 /// An archive that no machine has memory for, in bytes.
@@ -98,6 +101,20 @@ pub fn pack(
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Input(format!("{}: {error}", path.display()))
+}
+
+/// What a script that begins so is run by: a program, and if that is `env` the one that it looks for.
+fn interpreters(head: &[u8]) -> Vec<String> {
+    let Some(line) = head.strip_prefix(b"#!").and_then(|rest| rest.split(|&byte| byte == b'\n').next())
+    else {
+        return Vec::new();
+    };
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split_whitespace().map(String::from);
+    let first = words.next().filter(|word| word.starts_with('/'));
+    let is_env = first.as_ref().is_some_and(|first| first.ends_with("/env"));
+    let second = if is_env { words.find(|word| !word.starts_with('-')) } else { None };
+    first.into_iter().chain(second).collect()
 }
 
 /// A program of the host's, by name or path.
@@ -201,6 +218,15 @@ impl Pack {
             // Where both are directories it is found in both.
             let other = self.resolve(&format!("/bin/{base}"));
             self.members.entry(other).or_insert_with(|| Member::Link(place.clone()));
+        }
+        let mut head = Vec::new();
+        let read = fs::File::open(&host).and_then(|file| file.take(LONGEST_HEAD).read_to_end(&mut head));
+        read.map_err(|error| unreadable(&host, &error))?;
+        for name in interpreters(&head) {
+            // A script whose interpreter is nowhere says so when it is run.
+            if on_host(&name).is_some() && name != place {
+                self.take_program(flag, &name)?;
+            }
         }
         Ok(Some(place))
     }
@@ -323,6 +349,14 @@ mod tests {
             pack.members.insert(place.to_string(), member);
         }
         pack
+    }
+
+    #[test]
+    fn a_script_says_what_runs_it() {
+        let found = |head: &str| interpreters(head.as_bytes());
+        assert_eq!(found("#!/bin/sh -e\necho #!x"), ["/bin/sh"]);
+        assert_eq!(found("#! /usr/bin/env -S perl -w\n"), ["/usr/bin/env", "perl"]);
+        assert_eq!([found("\x7fELF"), found("#!"), found("#!sh\n")], [const { Vec::<String>::new() }; 3]);
     }
 
     #[test]
