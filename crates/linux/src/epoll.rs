@@ -16,8 +16,10 @@ pub const EDGE: u32 = 1 << 31;
 pub const ONCE: u32 = 1 << 30;
 /// Events of whoever writes; all others are of whoever reads.
 const WRITES: u32 = 4 | 0x100 | 0x200;
+/// One of those who wait is to be woken.
+pub const EXCLUSIVE: u32 = 1 << 28;
 /// Flags that name no event.
-pub const FLAGS: u32 = EDGE | ONCE | 1 << 29 | 1 << 28;
+pub const FLAGS: u32 = EDGE | ONCE | 1 << 29 | EXCLUSIVE;
 /// Sets in sets in sets.
 pub const DEEPEST: u32 = 5;
 /// Never reported.
@@ -123,10 +125,13 @@ impl Epoll {
     /// Other events of one that is there.
     ///
     /// # Errors
-    /// `ENOENT`.
+    /// `ENOENT`; `EINVAL`: it was for one alone.
     pub fn change(&self, number: u64, open: &Arc<Open>, events: u32, data: u64) -> Result<(), Errno> {
         self.0.with(|items| {
             let item = items.all.get_mut(&key(number, open)).ok_or(Errno::ENOENT)?;
+            if item.events & EXCLUSIVE != 0 {
+                return Err(Errno::EINVAL);
+            }
             *item = Item { open: Arc::downgrade(open), events, data, reported: NEVER, off: false };
             Ok(())
         })

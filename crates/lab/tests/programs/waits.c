@@ -49,6 +49,15 @@ static int events(void) {
     CHECK(set >= 0 && pipe(ends) == 0);
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == -1 && errno == EEXIST);
+    struct epoll_event alone = {.events = EPOLLIN | EPOLLEXCLUSIVE};
+    int inner = epoll_create1(0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, inner, &alone) == -1 && errno == EINVAL);
+    CHECK(epoll_ctl(set, EPOLL_CTL_MOD, ends[0], &alone) == -1 && errno == EINVAL);
+    CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, ends[0], &alone) == 0);
+    CHECK(epoll_ctl(inner, EPOLL_CTL_MOD, ends[0], &event) == -1 && errno == EINVAL);
+    alone.events |= EPOLLPRI;
+    CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, ends[1], &alone) == -1 && errno == EINVAL);
+    close(inner);
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, file, &event) == -1 && errno == EPERM);
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, set, &event) == -1 && errno == EINVAL);
     CHECK(epoll_ctl(set, EPOLL_CTL_DEL, ends[1], NULL) == -1 && errno == ENOENT);

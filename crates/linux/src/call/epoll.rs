@@ -2,7 +2,8 @@
 
 use alloc::sync::Arc;
 
-use crate::epoll::{Epoll, Looks};
+use super::poll::event::{ERROR, HANG_UP, IN, OUT};
+use crate::epoll::{EXCLUSIVE, Epoll, Looks};
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, Waited};
 use crate::layout::Pack;
@@ -35,10 +36,16 @@ impl<M: Machine> Linux<'_, M> {
         if matches!(open.kind, Kind::File(_) | Kind::Directory(_)) {
             return Err(Errno::EPERM);
         }
+        // Of those who wait one is woken, not all: of what is no set, for these events, and once and for all.
+        const MAY_BE: u32 = EXCLUSIVE | 1 << 31 | 1 << 29 | IN | OUT | ERROR | HANG_UP;
+        let is_set = matches!(open.kind, Kind::Poll(_));
+        if what != 2 && events & EXCLUSIVE != 0 && (what == 3 || is_set || events & !MAY_BE != 0) {
+            return Err(Errno::EINVAL);
+        }
         let number = number as u32 as u64;
         match what {
             // One at a time, where sets are put into sets: two at once could make a circle.
-            1 if matches!(open.kind, Kind::Poll(_)) => {
+            1 if is_set => {
                 self.nesting.with(|()| epoll.add(&own, number, &open, events, data))?;
             }
             1 => epoll.add(&own, number, &open, events, data)?,
