@@ -93,7 +93,7 @@ impl<M: Machine> Linux<'_, M> {
             ("proc", "version", Made::Version),
             ("proc", "filesystems", Made::Fixed("nodev\ttmpfs\nnodev\tproc\nnodev\tsysfs\n")),
             ("proc", "cmdline", Made::Fixed("quietmm\n")),
-            ("proc", "swaps", Made::Fixed("Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n")),
+            ("proc", "swaps", Made::Swaps),
             ("proc", "devices", Made::Fixed("Character devices:\n  1 mem\n  5 /dev/tty\n\nBlock devices:\n")),
             ("proc", "partitions", Made::Fixed("major minor  #blocks  name\n\n")),
             ("proc", "modules", Made::Fixed("")),

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use quietmm::addr::Nanos;
 use quietmm::platform::WaitKey;
@@ -19,10 +19,12 @@ use crate::futex::Futexes;
 use crate::layout::text;
 use crate::locks::Locks;
 use crate::machine::Machine;
+use crate::mailbox::Mailbox;
 use crate::messages::Queue;
 use crate::numbered::Numbered;
 use crate::open::{Files, Kind, Open, flag};
 use crate::process::{ENDED, Place, Process, Thread};
+use crate::requests::Context;
 use crate::semaphores::Set;
 use crate::shared::Segment;
 use crate::signal::{self, Info, act, number};
@@ -99,6 +101,10 @@ pub struct Linux<'p, M: Machine> {
     /// Semaphores and messages by number.
     pub(crate) semaphores: Numbered<Set>,
     pub(crate) queues: Numbered<Queue>,
+    /// Queues of messages by name.
+    pub(crate) mailboxes: Spin<BTreeMap<Vec<u8>, Arc<Mailbox>>>,
+    /// Contexts of reads and writes that are asked for and heard of later, by process and address.
+    pub(crate) contexts: Spin<BTreeMap<(u32, u64), Arc<Context>>>,
     /// Terminals by number.
     pub(crate) terminals: Spin<BTreeMap<u32, Arc<Terminal>>>,
     next_inode: AtomicU64,
@@ -110,6 +116,8 @@ pub struct Linux<'p, M: Machine> {
     /// Nobody runs any more: the first program has ended.
     over: AtomicBool,
     alarms_changed: AtomicU32,
+    /// A process is being ended for want of memory.
+    pub(crate) ending: AtomicBool,
     /// Each call is noted.
     pub(crate) notes_calls: AtomicBool,
 }
@@ -163,6 +171,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             segments: Spin::default(),
             semaphores: Numbered::default(),
             queues: Numbered::default(),
+            mailboxes: Spin::default(),
+            contexts: Spin::default(),
             terminals: Spin::default(),
             next_inode: AtomicU64::new(2),
             next_tid: AtomicU32::new(1),
@@ -171,6 +181,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             unknown: Spin::default(),
             over: AtomicBool::new(false),
             alarms_changed: AtomicU32::new(0),
+            ending: AtomicBool::new(false),
             notes_calls: AtomicBool::new(false),
         };
         linux.unpack()?;
@@ -299,6 +310,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             spent: Default::default(),
             ends_with: 0,
             with_parent: AtomicU32::new(0),
+            adjust: AtomicI32::new(0),
             terminal: Spin::default(),
         });
         let null = self.directories(b"dev").get(b"null").ok().flatten().ok_or("no /dev/null")?;
@@ -594,7 +606,11 @@ impl<'p, M: Machine> Linux<'p, M> {
     /// A page fault of the program that runs here.
     pub fn fault(&self, thread: &Arc<Thread>, frame: &mut Frame, at: u64, access: UserAccess) -> Flow {
         if at < VirtAddr::USER_END.0 {
-            match self.resolve(thread, at, access) {
+            let mut resolved = self.resolve(thread, at, access);
+            while resolved == Err(Error::OutOfMemory) && self.make_room(thread) {
+                resolved = self.resolve(thread, at, access);
+            }
+            match resolved {
                 Ok(()) => return self.leave(thread, frame, None),
                 Err(error) => self.fault_signal(thread, frame, at, error),
             }
@@ -684,6 +700,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         self.leaves_terminal(process, true);
         process.timers.with(BTreeMap::clear);
         self.undo(process);
+        self.end_contexts(process.pid);
         if self.locks.with(|locks| locks.end(process.pid)) {
             self.changed(key_of(&self.locks));
         }

@@ -7,10 +7,10 @@
 //! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
 //! | [`archive`], `furnish`, [`tree`], [`path`], `open` | the files: what came with the machine, what is there besides, directories, names, what is open |
 //! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `stop` | what programs tell each other |
-//! | `numbered`, `semaphores`, `messages`, `shared` | the same by System V |
-//! | `epoll`, `timer` | what they wait for |
+//! | `numbered`, `semaphores`, `messages`, `shared`; `mailbox` | the same by System V; by POSIX |
+//! | `epoll`, `timer`, `requests` | what they wait for |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
-//! | `process`, `kernel` | processes and threads; what they all share |
+//! | `process`, `kernel`, `shortage` | processes and threads; what they all share; who ends when memory does |
 //! | `call` | the system calls themselves, by number |
 //!
 //! Nothing of memory management is in here: frames, tables, faults, copies on writing, page caches, reclaim and flushes are the
@@ -39,6 +39,7 @@ mod kernel;
 mod layout;
 mod locks;
 pub mod machine;
+mod mailbox;
 mod memory;
 mod messages;
 mod numbered;
@@ -47,8 +48,10 @@ pub mod path;
 pub mod pipe;
 mod process;
 mod procfs;
+mod requests;
 mod semaphores;
 mod shared;
+mod shortage;
 pub mod signal;
 mod socket;
 pub mod start;

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::epoll::Epoll;
 use crate::errno::Errno;
+use crate::mailbox::Mailbox;
 use crate::pipe::{End, Way};
 use crate::process::Process;
 use crate::socket::Socket;
@@ -68,6 +69,8 @@ pub enum Kind {
     Process(Arc<Process>),
     /// What is to be heard of files (`inotify`).
     Watches(Arc<Watches>),
+    /// A queue of messages with a name.
+    Mailbox(Arc<Mailbox>),
     /// The master of a terminal, and a side of programs.
     Master(Side, Arc<Inode>),
     Slave(Side, Arc<Inode>),

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use quietmm::SpaceId;
 use quietmm::platform::WaitKey;
@@ -150,6 +150,8 @@ pub(crate) struct Process {
     pub ends_with: u32,
     /// The signal by which it hears that its parent has ended; 0 is none.
     pub with_parent: AtomicU32,
+    /// By how many thousandths of all memory it is ended sooner, or later, than others when there is no more.
+    pub adjust: AtomicI32,
     /// The terminal of its session.
     pub terminal: Spin<Option<Arc<Terminal>>>,
 }

@@ -55,8 +55,8 @@ const FILES: [(&str, Made); 23] = [
     ("io", Made::Counts),
     ("cgroup", Made::Fixed("0::/\n")),
     ("wchan", Made::Fixed("0")),
-    ("oom_score", Made::Fixed("0\n")),
-    ("oom_score_adj", Made::Number(0)),
+    ("oom_score", Made::Score),
+    ("oom_score_adj", Made::Adjust),
     ("loginuid", Made::Fixed("4294967295")),
     ("sessionid", Made::Fixed("4294967295")),
     ("personality", Made::Identity),
@@ -68,6 +68,9 @@ const FILES: [(&str, Made); 23] = [
 ];
 
 const MOUNTS: &str = "1 0 0:1 / / rw - tmpfs none rw\n2 1 0:2 / /proc rw - proc proc rw\n";
+
+/// What stands above the devices that memory is swapped to.
+const SWAPS: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
 
 /// Places in the list of signals that processes hear of in one word.
 fn signals(of: impl Fn(u32) -> bool) -> u64 {
@@ -152,7 +155,7 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Vec<(Vec<u8>, Arc<Inode>)> {
         let number = |n: u64| SHOWN | u64::from(number) << 8 | n;
         let file = |(n, (name, made)): (u64, (&str, Made))| {
-            let rights = if matches!(made, Made::Name | Made::Number(_)) { 0o644 } else { 0o444 };
+            let rights = if matches!(made, Made::Name | Made::Adjust) { 0o644 } else { 0o444 };
             let body = Body::MadeOf(pid, tid, made);
             (name.as_bytes().to_vec(), Inode::new(number(n), mode::FILE | rights, self.clock(), body))
         };
@@ -211,6 +214,13 @@ impl<M: Machine> Linux<'_, M> {
                 format!("{} {} {} 0 0 {} 0\n", self.mapped_pages(process), usage.resident(), usage.file, usage.anon)
             }
             Made::Limits => limits(process),
+            Made::Score => format!("{}\n", self.score(process)),
+            Made::Adjust => format!("{}\n", process.adjust.load(Ordering::Relaxed)),
+            Made::Swaps => {
+                let usage = self.mm.swap().usage();
+                let line = format!("{:<40}partition\t{}\t\t{}\t\t-2\n", "/dev/vda", usage.slots * 4, usage.used * 4);
+                format!("{SWAPS}{}", if usage.slots == 0 { "" } else { &line })
+            }
             Made::Identity => format!("{:08x}\n", process.personality.load(Ordering::Relaxed)),
             Made::Counts => ["rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes"]
                 .map(|name| format!("{name}: 0\n"))
@@ -281,7 +291,7 @@ impl<M: Machine> Linux<'_, M> {
             .with(self.machine, |layout| layout.areas.iter().map(|(at, area)| (area.end - at) / PAGE).sum())
     }
 
-    fn usage_of(&self, process: &Process) -> SpaceUsage {
+    pub(crate) fn usage_of(&self, process: &Process) -> SpaceUsage {
         let memory = process.memory.with(|memory| memory.clone());
         memory.and_then(|memory| self.mm.space(memory.space).usage().ok()).unwrap_or_default()
     }

@@ -53,6 +53,8 @@ pub struct Command {
     pub tasks: u32,
     /// Each system call is printed.
     pub calls: bool,
+    /// Pages of the disk that programs' memory is swapped to; three quarters of it if nothing is said.
+    pub swap: Option<u64>,
     /// Seconds since 1970 when the machine begins.
     pub epoch: u64,
     /// Parts of the kernel range with locks of their own, if not the core's own number.
@@ -93,6 +95,7 @@ impl Command {
             timeline: 0,
             tasks: 256,
             calls: false,
+            swap: None,
             epoch: 0,
         };
         for word in text.split_ascii_whitespace() {
@@ -112,6 +115,7 @@ impl Command {
                 },
                 "tasks" => command.tasks = short(tasks::MOST as u64 / 2),
                 "calls" => command.calls = number(word, value, 1) == 1,
+                "swap" => command.swap = Some(number(word, value, 1 << 40)),
                 "epoch" => command.epoch = number(word, value, u32::MAX.into()),
                 "policy" => match Policy::parse(value) {
                     Ok(policy) => command.policy = policy,

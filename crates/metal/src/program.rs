@@ -315,29 +315,34 @@ fn is_user(at: u64, bytes: usize) -> Result<(), Errno> {
     if end.is_some_and(|end| end <= VirtAddr::USER_END.0) { Ok(()) } else { Err(Errno::EFAULT) }
 }
 
+/// Reaches a program's memory. Where none is to be had for it a process is ended, as for a fault in ring 3.
+fn reach(function: user::Function, words: [u64; 3]) -> Result<u64, Errno> {
+    loop {
+        match user::access(By::Kernel, function, words) {
+            Err(Error::OutOfMemory) if programs().linux.make_room(thread()) => {}
+            other => return other.map_err(|_| Errno::EFAULT),
+        }
+    }
+}
+
 impl Machine for Here {
     fn read_user(&self, at: u64, into: &mut [u8]) -> Result<(), Errno> {
         is_user(at, into.len())?;
         let to = into.as_mut_ptr().expose_provenance() as u64;
-        user::access(By::Kernel, user_copy, [to, at, into.len() as u64]).map(drop).map_err(|_| Errno::EFAULT)
+        reach(user_copy, [to, at, into.len() as u64]).map(drop)
     }
     fn write_user(&self, at: u64, from: &[u8]) -> Result<(), Errno> {
         is_user(at, from.len())?;
         let from_at = from.as_ptr().expose_provenance() as u64;
-        user::access(By::Kernel, user_copy, [at, from_at, from.len() as u64])
-            .map(drop)
-            .map_err(|_| Errno::EFAULT)
+        reach(user_copy, [at, from_at, from.len() as u64]).map(drop)
     }
     fn load_user(&self, at: u64) -> Result<u32, Errno> {
         is_user(at, 4)?;
-        user::access(By::Kernel, user_load_word, [at, 0, 0])
-            .map(|word| word as u32)
-            .map_err(|_| Errno::EFAULT)
+        reach(user_load_word, [at, 0, 0]).map(|word| word as u32)
     }
     fn swap_user(&self, at: u64, old: u32, new: u32) -> Result<u32, Errno> {
         is_user(at, 4)?;
-        let words = [at, old.into(), new.into()];
-        user::access(By::Kernel, user_swap_word, words).map(|word| word as u32).map_err(|_| Errno::EFAULT)
+        reach(user_swap_word, [at, old.into(), new.into()]).map(|word| word as u32)
     }
     fn begin(&self, thread: Arc<Thread>, frame: Box<Frame>) -> Result<(), Errno> {
         let all = programs();

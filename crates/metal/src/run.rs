@@ -104,9 +104,10 @@ fn programs(command: &Command, disk: Option<u64>, regions: impl Fn(u64) -> Vec<R
     let config = Config { swap: disk.is_some(), shadows: true, ..config(command, None) };
     // Each CPU's own, those of programs, and two that serve them.
     let run = make::<true>(command, config, cpus + command.tasks + 2, disk, regions);
-    if let Some(disk) = disk {
-        // The rest is for files.
-        run.system.mm.swap().on(0, disk / 4 * 3, 0).unwrap_or_else(|error| refuse(error));
+    // The rest of the disk is for files.
+    let swap = disk.map_or(0, |disk| command.swap.unwrap_or(disk / 4 * 3).min(disk));
+    if swap > 0 {
+        run.system.mm.swap().on(0, swap, 0).unwrap_or_else(|error| refuse(error));
     }
     let run = start(run);
     program::prepare(run, command).unwrap_or_else(|error| refuse(error));

@@ -104,6 +104,9 @@ pub struct BootArgs {
         value_delimiter = ','
     )]
     pub with: Vec<String>,
+    /// The disk's part for swap: 64M, 1G, or 0 for none (default: three times the memory)
+    #[arg(long, value_name = "SIZE", requires = "program", conflicts_with = "workload", value_parser = swap)]
+    pub swap: Option<u64>,
     /// Note each system call on standard error
     #[arg(long, requires = "program", conflicts_with = "workload")]
     pub calls: bool,
@@ -355,6 +358,14 @@ fn memory(text: &str) -> Result<u64, String> {
     mib.ok_or_else(|| "must be a size from 16M to 1024G, in whole MiB, as 512M or 2G".to_string())
 }
 
+/// Swap in MiB.
+fn swap(text: &str) -> Result<u64, String> {
+    let whole = bytes(text).filter(|bytes| bytes % (1 << 20) == 0).map(|bytes| bytes >> 20);
+    // The core wants 512 pages of a device at least.
+    let mib = whole.filter(|&mib| mib == 0 || (2..=1 << 20).contains(&mib));
+    mib.ok_or_else(|| "must be 0, or a size from 2M to 1024G, in whole MiB, as 64M or 1G".to_string())
+}
+
 /// Work in frames.
 fn work(text: &str) -> Result<u64, String> {
     let frames = bytes(text).map(|bytes| bytes / 4096).filter(|frames| (256..1 << 32).contains(frames));
@@ -384,6 +395,10 @@ mod tests {
         );
         for wrong in ["", "M", "-5M", "15M", "1025G", "1.5G", "16777217", "99999999999G", "lots", "1M1"] {
             assert!(memory(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!([swap("0"), swap("2M"), swap("1G")], [0, 2, 1024].map(Ok));
+        for wrong in ["", "1M", "1025G", "2.5M", "-2M"] {
+            assert!(swap(wrong).is_err(), "{wrong}");
         }
         assert_eq!([time("500us"), time("2.5ms"), time("0s")], [500_000_000, 2_500_000_000, 0].map(Ok));
         for wrong in ["", "ms", "5", "-1ms", "1e3ms", "nans", "infs", "10001s", "1..2ms", "5 ms", "3h"] {

@@ -26,17 +26,18 @@ use crate::study::named;
 const CPUS: u32 = 8;
 const MEMORY: u64 = 512;
 const TIMEOUT: u64 = 600;
-/// The disk is so many times as large as the memory: three quarters of it for swap, the rest for what files have written.
-const DISK: u64 = 4;
+/// The disk's part for swap is so many times as large as the memory unless it is said; for what files have written there is as much as memory.
+const SWAP: u64 = 3;
 /// The exit code where a program failed after it asked for what is not there: the number of `ENOSYS`.
 const NOT_THERE: u8 = 38;
 /// Counts that are told: those of the core, and of the machine.
-const COUNTS: [(&str, &str); 5] = [
+const COUNTS: [(&str, &str); 6] = [
     ("pgfault", "faults"),
     ("nr_tlb_remote_flush", "shootdowns"),
     ("ipis_sent", "IPIs"),
     ("pages_reclaimed", "pages reclaimed"),
     ("pswpout", "swapped out"),
+    ("pswpin", "swapped in"),
 ];
 
 /// What one boot said.
@@ -142,19 +143,23 @@ pub fn boot(args: &BootArgs, output: &mut Output) -> Result<Ending, Failure> {
         )));
     }
     interrupt::listen();
+    let swap = args.swap.unwrap_or(SWAP * mib);
     let machine = Machine {
         cpus: args.cpus.unwrap_or(CPUS),
         mib,
         accel: Accel::Threads,
-        disk: Some((DISK * mib) << 20),
+        disk: Some((swap + mib) << 20),
     };
     let limit = Duration::from_secs(args.metal.timeout.unwrap_or(TIMEOUT));
     let mut runs: Vec<Said> = Vec::new();
     let mut ending = Ending::Good;
     for named::Named { name, policy } in &policies {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let mut words =
-            format!("program=archive policy={policy} epoch={epoch} calls={}", u8::from(args.calls));
+        let mut words = format!(
+            "program=archive policy={policy} epoch={epoch} calls={} swap={}",
+            u8::from(args.calls),
+            swap << 8
+        );
         match mib {
             0..128 => words += &format!(" tasks=64 heap={}", (mib / 4).max(8)),
             // More memory is for more files and processes, and of each the kernel keeps something.

@@ -146,6 +146,70 @@ fn terminals_and_what_programs_were_found_to_need_are_as_on_the_host() {
     }
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn queues_requests_and_what_the_network_says_of_itself_are_as_on_the_host() {
+    let scratch = Scratch::new("queues");
+    let program = built("queues", &scratch);
+    let host = Command::new(&program).current_dir(&scratch.0).output().expect("it runs");
+    // Who may not have queues of messages on this host hears that there; here all parts end well.
+    let well = "mailboxes: 0\nrequests: 0\nnetwork: 0\n";
+    assert_eq!(text(&host.stdout), well, "{}", text(&host.stderr));
+    for cpus in ["1", "4"] {
+        let ran = boot(&program, &["--cpus", cpus, "--memory", "64M"]);
+        assert_eq!(text(&ran.stdout), well, "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    }
+}
+
+/// A count that the summary tells.
+fn told(ran: &Output, name: &str) -> u64 {
+    let errors = text(&ran.stderr);
+    let before = errors.split(name).next().unwrap_or_default().trim_end();
+    before
+        .rsplit(' ')
+        .next()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or_else(|| panic!("{name}: {errors}"))
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn memory_that_is_short_goes_to_swap_and_comes_back() {
+    let scratch = Scratch::new("swap");
+    let program = format!("{} swap 28", built("short", &scratch));
+    for (cpus, policy) in [("1", "linux"), ("4", "quiet")] {
+        let machine = ["--cpus", cpus, "--memory", "24M", "--swap", "64M", "--policies", policy];
+        let ran = boot(&program, &machine);
+        assert_eq!(text(&ran.stdout), "swap: 0 wrong\n", "{cpus} CPUs, {policy}: {}", text(&ran.stderr));
+        // More than 28 MiB are written, each page several times, and 12 MiB at most are in memory.
+        assert!(told(&ran, " swapped out") > 2000, "{}", text(&ran.stderr));
+        assert!(told(&ran, " swapped in") > 2000, "{}", text(&ran.stderr));
+    }
+    let swap = "sh -c 'while read -r name kind size rest; do echo $kind $size; done < /proc/swaps'";
+    let on = |size: &str| text(&boot(swap, &["--cpus", "1", "--memory", "64M", "--swap", size]).stdout);
+    assert_eq!([on("32M"), on("0")], ["Type Size\npartition 32768\n", "Type Size\n"]);
+}
+
+/// Without the choice of who is ended it is whoever wants a page next, and one of those who have little.
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn when_memory_and_swap_are_full_one_process_ends_and_the_others_live() {
+    let scratch = Scratch::new("end");
+    let program = format!("{} end", built("short", &scratch));
+    for (cpus, swap) in [("1", "0"), ("3", "8M")] {
+        let ran = boot(&program, &["--cpus", cpus, "--memory", "24M", "--swap", swap]);
+        let said = "without end: 9\nhas less: 0\nhas most: 9\nothers: 0 wrong\n";
+        assert_eq!(text(&ran.stdout), said, "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+        assert_eq!(text(&ran.stderr).matches("is ended, with").count(), 2, "{}", text(&ran.stderr));
+    }
+    // The first program itself: its code is that of the signal.
+    let ran =
+        boot("sh -c 'x=1; while :; do x=$x$x; done'", &["--cpus", "1", "--memory", "24M", "--swap", "0"]);
+    assert_eq!(ran.status.code(), Some(137), "{}", text(&ran.stderr));
+}
+
 /// What is refused has an error of its own, 12: `ENOMEM`. The last kind of it ends itself.
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
@@ -234,6 +298,8 @@ fn what_cannot_be_is_refused_before_anything_boots() {
         (vec!["boot", "--with", "sh"], "--program"),
         (vec!["boot", "--program", "true", "--runs", "2"], "not with --program"),
         (vec!["boot", "churn", "--program", "true"], "cannot be used with"),
+        (vec!["boot", "--program", "true", "--swap", "1M"], "a size from 2M"),
+        (vec!["boot", "churn", "--swap", "64M"], "cannot be used with"),
         (vec!["boot", "churn", "--root", "/"], "cannot be used with"),
         (vec!["boot"], "required"),
     ];

@@ -7,11 +7,13 @@ mod epoll;
 mod futex;
 mod listing;
 mod locks;
+mod mailboxes;
 mod names;
 mod number;
 mod poll;
 mod queues;
 mod remote;
+mod requests;
 mod shared;
 mod signals;
 mod sockets;
@@ -75,6 +77,9 @@ fn keeps(number: u64) -> bool {
             | n::semtimedop
             | n::msgget
             | n::msgsnd
+            | n::mq_open
+            | n::mq_timedsend
+            | n::io_setup
             | n::pidfd_open
             | n::pidfd_getfd
             | n::inotify_init
@@ -228,6 +233,18 @@ pub fn call<M: Machine>(
         n::msgsnd => linux.msgsnd(thread, [a, b, c, d]),
         n::msgrcv => linux.msgrcv(thread, all),
         n::msgctl => linux.msgctl(a, b, c),
+        n::mq_open => linux.mq_open(thread, [a, b, c, d]),
+        n::mq_unlink => linux.mq_unlink(a),
+        n::mq_timedsend => linux.mq_send(thread, [a, b, c, d, e]),
+        n::mq_timedreceive => linux.mq_receive(thread, [a, b, c, d, e]),
+        n::mq_notify => linux.mq_notify(thread, a, b),
+        n::mq_getsetattr => linux.mq_attributes(thread, a, b, c),
+        n::io_setup => linux.io_setup(thread, a, b),
+        n::io_destroy => linux.io_destroy(thread, a),
+        n::io_submit => linux.io_submit(thread, a, b, c),
+        n::io_getevents => linux.io_getevents(thread, [a, b, c, d, e]),
+        // What was asked for is done by then.
+        n::io_cancel => Err(Errno::EINVAL),
         n::shmdt => linux.shmdt(thread, a),
         n::shmctl => linux.shmctl(a, b, c),
         n::pidfd_open => linux.pidfd_open(thread, a, b),

@@ -110,6 +110,11 @@ impl<M: Machine> Linux<'_, M> {
                 let changes = watches.changes.load(Ordering::SeqCst);
                 (if watches.any() { IN } else { 0 }, Some([changes; 2]))
             }
+            Kind::Mailbox(mailbox) => {
+                let count = mailbox.len();
+                let found = if count > 0 { IN } else { 0 } | if count < mailbox.most.0 { OUT } else { 0 };
+                (found, Some(mailbox.changes.each_ref().map(|changes| changes.load(Ordering::SeqCst))))
+            }
             Kind::Console(_) => (OUT, Some([0; 2])),
             Kind::Master(side, _) => {
                 let (some, room) = side.terminal.master_ready();

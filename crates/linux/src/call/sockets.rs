@@ -4,6 +4,7 @@ mod addresses;
 mod connect;
 mod interfaces;
 mod messages;
+mod netlink;
 mod options;
 mod receive;
 mod send;
@@ -77,7 +78,10 @@ impl<M: Machine> Linux<'_, M> {
             (UNIX, kind::STREAM | kind::PACKETS | kind::SEQUENCE, _) => return Err(Errno::EPROTONOSUPPORT),
             (INET | INET6, kind::STREAM, 0 | 6) | (INET | INET6, kind::PACKETS, 0 | 17) => {}
             (INET | INET6, kind::STREAM | kind::PACKETS, _) => return Err(Errno::EPROTONOSUPPORT),
-            (UNIX | INET | INET6, _, _) => return Err(Errno::ESOCKTNOSUPPORT),
+            // Raw and packets are the same there, and one protocol of it is here.
+            (netlink::FAMILY, 3 | kind::PACKETS, 0) => return Ok((family, kind::PACKETS, flags)),
+            (netlink::FAMILY, 3 | kind::PACKETS, _) => return Err(Errno::EPROTONOSUPPORT),
+            (UNIX | INET | INET6 | netlink::FAMILY, _, _) => return Err(Errno::ESOCKTNOSUPPORT),
             _ => return Err(Errno::EAFNOSUPPORT),
         }
         Ok((family, of, flags))
@@ -85,7 +89,11 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn socket(&self, thread: &Thread, family: u64, of: u64, protocol: u64) -> Answer {
         let (family, of, flags) = self.wanted(family, of, protocol)?;
-        self.open_socket(thread, self.new_socket(thread, family, of), flags)
+        let socket = self.new_socket(thread, family, of);
+        if family == netlink::FAMILY {
+            socket.state.with(|state| state.own = netlink::address(0));
+        }
+        self.open_socket(thread, socket, flags)
     }
 
     pub(crate) fn socketpair(&self, thread: &Thread, [family, of, protocol, to]: [u64; 4]) -> Answer {

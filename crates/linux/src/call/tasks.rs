@@ -10,7 +10,7 @@ mod wait;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::errno::{Answer, Errno};
 use crate::frame::Frame;
@@ -238,6 +238,7 @@ impl<M: Machine> Linux<'_, M> {
             spent: Default::default(),
             ends_with: ask.ends_with,
             with_parent: AtomicU32::new(0),
+            adjust: AtomicI32::new(parent.adjust.load(Ordering::Relaxed)),
             terminal: Spin::new(parent.terminal.with(|own| own.clone())),
         }))
     }

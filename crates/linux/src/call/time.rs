@@ -216,7 +216,9 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn sysinfo(&self, to: u64) -> Answer {
         let (total, free) = self.machine.memory();
         let head = Pack::default().long(self.now() / 1_000_000_000).long(0).long(0).long(0);
-        let memory = head.long(total << 10).long(free << 10).long(0).long(0).long(0).long(0);
+        let swap = self.mm.swap().usage();
+        let (slots, left) = (swap.slots << 12, (swap.slots - swap.used.min(swap.slots)) << 12);
+        let memory = head.long(total << 10).long(free << 10).long(0).long(0).long(slots).long(left);
         let processes = self.processes.with(|all| all.len()) as u16;
         let all = memory.half(processes).half(0).word(0).long(0).long(0).word(1).zeros_to(112);
         self.machine.write_user(to, &all.0).map(|()| 0)

@@ -153,6 +153,12 @@ impl<M: Machine> Linux<'_, M> {
         if socket.state.with(|state| !state.names.is_empty()) {
             return Err(Errno::EINVAL);
         }
+        if family == super::netlink::FAMILY {
+            let number = address.get(4..8).ok_or(Errno::EINVAL)?;
+            let number = u32::from_le_bytes([number[0], number[1], number[2], number[3]]);
+            self.bind_netlink(thread, &socket, number);
+            return Ok(0);
+        }
         if family != UNIX {
             let port = port_of(family, &address).map_err(|error| match error {
                 Errno::ENETUNREACH => Errno::EADDRNOTAVAIL,

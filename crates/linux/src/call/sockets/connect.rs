@@ -35,6 +35,10 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn connect(&self, thread: &Thread, number: u64, at: u64, len: u64) -> Answer {
         let (open, socket) = self.socket_of(thread, number)?;
         let address = self.load_address(at, len)?;
+        if socket.family == super::netlink::FAMILY {
+            self.bind_netlink(thread, &socket, 0);
+            return Ok(0);
+        }
         if socket.kind == kind::PACKETS {
             let peer = match u16::from_le_bytes([address[0], address[1]]) {
                 0 => None,

@@ -37,6 +37,9 @@ impl<M: Machine> Linux<'_, M> {
         load: &Load<'_>,
     ) -> Answer {
         let Extra { flags, to, mut files } = extra;
+        if socket.family == super::netlink::FAMILY {
+            return self.ask_netlink(thread, socket, from);
+        }
         let stream = socket.is_stream();
         let whole: u64 = from.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
         if !stream && whole as usize > crate::socket::ROOM - 512 {

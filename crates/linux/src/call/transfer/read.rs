@@ -152,7 +152,7 @@ impl<M: Machine> Linux<'_, M> {
                 let all = self.read_watches(thread, open, watches, bytes)?;
                 self.machine.write_user(to, &all).map(|()| all.len() as u64)
             }
-            Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) => Err(Errno::EINVAL),
+            Kind::Socket(_) | Kind::Poll(_) | Kind::Process(_) | Kind::Mailbox(_) => Err(Errno::EINVAL),
         }
     }
 

@@ -105,6 +105,17 @@ impl<M: Machine> Linux<'_, M> {
                     let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
                     self.set_name(&process, tid.unwrap_or(*pid), name);
                 }
+                if let crate::tree::Body::MadeOf(pid, _, crate::tree::Made::Adjust) = &inode.body {
+                    let mut word = alloc::vec![0; bytes.min(16) as usize];
+                    load(0, &mut word)?;
+                    let word = core::str::from_utf8(&word).map_err(|_| Errno::EINVAL)?;
+                    let adjust = word.trim().parse().map_err(|_| Errno::EINVAL)?;
+                    if !(-1000..=1000).contains(&adjust) {
+                        return Err(Errno::EINVAL);
+                    }
+                    let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
+                    process.adjust.store(adjust, core::sync::atomic::Ordering::Relaxed);
+                }
                 Ok(bytes)
             }
             Kind::Device(Device::Full, _) => Err(Errno::ENOSPC),
@@ -140,7 +151,8 @@ impl<M: Machine> Linux<'_, M> {
             | Kind::Socket(_)
             | Kind::Poll(_)
             | Kind::Process(_)
-            | Kind::Watches(_) => Err(Errno::EINVAL),
+            | Kind::Watches(_)
+            | Kind::Mailbox(_) => Err(Errno::EINVAL),
         }
     }
 
