@@ -1,5 +1,6 @@
 // Memory that does not suffice. `short swap MIB`: three children write more than there is together, each reads what it wrote, in memory of its own and in
-// memory that they share. `short end`: one takes without end and is ended; the others have what they wrote, and so has who reads into fresh memory.
+// memory that they share. `short end`: one takes without end and is ended. Then one has most and sleeps, and is ended when another one, which has less, wants
+// more than there is: that one gets it, by its own writes and by calls that write there. Three more have what they wrote.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,44 +56,55 @@ static int swaps(uint64_t pages) {
     return bad != 0;
 }
 
+static int ended_by(pid_t child) {
+    int status;
+    if (waitpid(child, &status, 0) != child) exit(2);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : -WEXITSTATUS(status);
+}
+
 static int ends(void) {
     enum { OWN = 128 };
-    int files = open("/dev/zero", O_RDONLY), begin[2], status;
-    if (pipe(begin)) return 2;
+    int zero = open("/dev/zero", O_RDONLY), begin[2], ready[2];
+    char word;
+    if (pipe(begin) || pipe(ready)) return 2;
     pid_t others[CHILDREN];
     for (int child = 0; child < CHILDREN; child++)
         if ((others[child] = fork()) == 0) {
-            char go;
             uint64_t *own = map(OWN, MAP_PRIVATE);
             fill(own, OWN, child);
             close(begin[1]);
-            // Until there is no memory, and while there is none: what they have stays, and they get more.
-            while (read(begin[0], &go, 1) != 0) {}
-            uint64_t wrong = wrong_in(own, OWN, child);
-            uint64_t *more = map(OWN, MAP_PRIVATE);
-            // The kernel writes there first.
-            wrong += read(files, more, OWN * PAGE) != OWN * PAGE;
-            fill(more, OWN, child);
-            _exit(wrong + wrong_in(more, OWN, child) ? 1 : 0);
+            while (read(begin[0], &word, 1) != 0) {}
+            _exit(wrong_in(own, OWN, child) ? 1 : 0);
         }
     pid_t first = fork();
-    if (first == 0) {
-        close(begin[0]), close(begin[1]);
+    if (first == 0)
         for (;;) fill(map(256, MAP_PRIVATE), 256, 7);
+    printf("without end: %d\n", ended_by(first));
+
+    struct sysinfo there;
+    if (sysinfo(&there)) return 2;
+    uint64_t free = (there.freeram + there.freeswap) * there.mem_unit / PAGE, most = free / 20 * 14, less = free / 20 * 9;
+    pid_t sleeper = fork();
+    if (sleeper == 0) {
+        fill(map(most, MAP_PRIVATE), most, 8);
+        if (write(ready[1], "", 1) != 1) _exit(1);
+        for (;;) pause();
     }
-    if (waitpid(first, &status, 0) != first) return 2;
-    printf("end: signal %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
-    // By a call: what a read writes to is fresh.
-    pid_t second = fork();
-    if (second == 0) {
-        close(begin[0]), close(begin[1]);
-        for (;;) if (read(files, map(256, MAP_PRIVATE), 256 * PAGE) != 256 * PAGE) _exit(1);
+    if (read(ready[0], &word, 1) != 1) return 2;
+    pid_t taker = fork();
+    if (taker == 0) {
+        uint64_t *own = map(less, MAP_PRIVATE);
+        for (uint64_t i = 0; i < less; i += 2)
+            if (read(zero, own + i * PAGE / 8, PAGE) != PAGE) _exit(1);
+        fill(own, less, 9);
+        _exit(wrong_in(own, less, 9) ? 3 : 0);
     }
-    if (waitpid(second, &status, 0) != second) return 2;
-    printf("end in a call: signal %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    printf("has less: %d\n", ended_by(taker));
+    kill(sleeper, SIGTERM);
+    printf("has most: %d\n", ended_by(sleeper));
     close(begin[0]), close(begin[1]);
     int bad = 0;
-    for (int child = 0; child < CHILDREN; child++) bad += waitpid(others[child], &status, 0) != others[child] || status != 0;
+    for (int child = 0; child < CHILDREN; child++) bad += ended_by(others[child]) != 0;
     printf("others: %d wrong\n", bad);
     return bad != 0;
 }
