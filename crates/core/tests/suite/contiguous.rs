@@ -175,12 +175,12 @@ fn where_nothing_can_move_nothing_is_tried() {
     for swap in [false, true] {
         let host = Host::new(Setup { cpus: 2, frames: 8192, ..Setup::default() });
         host.run(Config { swap, ..swapping("linux") }, |mm| {
-            let space = own(mm, 7000, &[0]);
+            let space = own(mm, 7400, &[0]);
             // Tables, which stay, lie together.
             let write = |i| host.on(0, || host.write(mm, space, AT + i, i)).unwrap();
-            (0..7000).step_by(512).chain(0..7000).for_each(write);
+            (0..7400).step_by(512).chain(0..7400).for_each(write);
             // Some go, and each block has others.
-            (0..7000)
+            (0..7400)
                 .step_by(8)
                 .for_each(|i| mm.space(space).advise(pages(AT + i, 1), Advice::Drop).unwrap());
             mm.drain_lru_batches();
