@@ -407,6 +407,8 @@ struct quietmm_shortage {
     uint32_t order;
     // The node that was asked first; all others were asked too, but for those on which the page may not come.
     uint32_t node;
+    // Those on which it may come, bit n for node n: a victim that has memory on none of them is of no use.
+    uint64_t nodes;
     // The group that has all that it may have, where that is what is short: a victim is to be found in it. All zeros: memory is short.
     struct quietmm_group group;
 };
@@ -630,6 +632,14 @@ struct quietmm_space_usage {
     uint64_t tables;
 };
 
+// What became of pages that were to move.
+struct quietmm_migrated {
+    // Pages that moved.
+    uint64_t moved;
+    // Pages in memory that were to move and are where they were.
+    uint64_t stayed;
+};
+
 // What the tables say of a page.
 struct quietmm_entry {
     // The frame, where there is one.
@@ -772,6 +782,15 @@ enum quietmm_error quietmm_cpu_offline(const struct quietmm *mm);
 enum quietmm_error quietmm_kswapd(const struct quietmm *mm,
                                   uint16_t node);
 
+// From now on pages that reclaim would take out of memory on a node move to node `to`, while that has room; to none with -1. On; it may wait. NO_SUCH_NODE; BAD_SETTING for
+// a circle; OUT_OF_MEMORY.
+enum quietmm_error quietmm_set_demotion(const struct quietmm *mm,
+                                        uint16_t node,
+                                        int32_t to);
+
+// Where the pages of a node move to; -1: nowhere. Any context.
+int32_t quietmm_demotion(const struct quietmm *mm, uint16_t node);
+
 // Writes back files of which a page is dirty for too long, or as long as too many are, as the configuration says: for a kernel thread, every
 // few seconds, and when it is woken with `QUIETMM_WAIT_KIND_FLUSHER`. Returns how many pages were written. On; it may wait.
 uint64_t quietmm_flusher(const struct quietmm *mm);
@@ -913,6 +932,15 @@ enum quietmm_error quietmm_space_migrate(const struct quietmm *mm,
                                          struct quietmm_range range,
                                          uint16_t node,
                                          uint64_t *moved);
+
+// Moves the pages of a range that lie on the nodes `from`, bit n for node n, to frames of another node, whoever shows them, those of files too; `done`, unless it is
+// NULL, gets what became of them. On, no lock; it may wait. NO_SUCH_NODE, BAD_RANGE, NOT_MAPPED, OUT_OF_MEMORY.
+enum quietmm_error quietmm_space_migrate_all(const struct quietmm *mm,
+                                             struct quietmm_space space,
+                                             struct quietmm_range range,
+                                             uint64_t from,
+                                             uint16_t node,
+                                             struct quietmm_migrated *done);
 
 // Resolves a page fault at an address in bytes: `access` is one of `enum quietmm_access`. On, on a task's stack, no spin lock: it may wait
 // for memory and for devices. OK: the program tries again. NOT_MAPPED, NOT_PERMITTED, BEYOND_FILE: its own fault. DEVICE, SWAP_DEVICE: its
@@ -1110,6 +1138,16 @@ enum quietmm_error quietmm_file_evict(const struct quietmm *mm,
                                       uint64_t first,
                                       uint64_t pages,
                                       uint64_t *gone);
+
+// Moves the cached pages, of `pages` from `first` on, that lie on the nodes `from`, bit n for node n, to frames of another node, mapped or not; `done`, unless it is
+// NULL, gets what became of them. On, no lock; it may wait. NO_SUCH_NODE.
+enum quietmm_error quietmm_file_migrate(const struct quietmm *mm,
+                                        struct quietmm_file file,
+                                        uint64_t first,
+                                        uint64_t pages,
+                                        uint64_t from,
+                                        uint16_t node,
+                                        struct quietmm_migrated *done);
 
 // How many of its pages are in memory. Any context but a handler.
 enum quietmm_error quietmm_file_cached_pages(const struct quietmm *mm,

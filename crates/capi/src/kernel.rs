@@ -184,13 +184,13 @@ pub extern "C" fn quietmm_set_demotion(mm: &Kernel, node: u16, to: i32) -> Error
         Err(_) if to == -1 => None,
         Err(_) => return Error::NoSuchNode,
     };
-    number(mm.mm().set_demotion(NodeId(node), to))
+    number(mm.mm().frames().set_demotion(NodeId(node), to))
 }
 
 /// Where the pages of a node move to; -1: nowhere. Any context.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_demotion(mm: &Kernel, node: u16) -> i32 {
-    mm.mm().demotion(NodeId(node)).map_or(-1, |to| to.0.into())
+    mm.mm().frames().demotion(NodeId(node)).map_or(-1, |to| to.0.into())
 }
 
 /// Writes back files of which a page is dirty for too long, or as long as too many are, as the configuration says: for a kernel thread, every

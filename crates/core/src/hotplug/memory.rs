@@ -252,7 +252,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let block = || (0..FRAMES).map(|i| first.add(i));
         let goes = |n: &FrameNumber| mm.memmap().get(*n).kind(p) == Kind::File || mm.is_swappable(*n);
         let mut some = FrameVec::new();
-        if block().any(|n| goes(&n)) {
+        if block().any(|n| mm.is_swappable(n) && !mm.memmap().get(n).is_pinned(p)) {
             // Without them fewer move.
             let _without = mm.make_transit();
         }

@@ -1,6 +1,7 @@
 //! Pages of which a program says that it will not want them soon.
 
 use super::aging;
+use super::migrate::isolate;
 use super::scan::{Leave, detach, take_out};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
@@ -73,18 +74,6 @@ fn isolate_locked<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
         mm.memmap().get(n).clear_flags(mm.platform(), flag::REFERENCED | flag::ACTIVE);
     }
     mine
-}
-
-/// Takes a page off its list, with a reference, and locks it, if nobody works on it; returns whether it did. `None`: it is on no list.
-pub(super) fn isolate<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<bool> {
-    if !mm.isolate_one(n) {
-        return None;
-    }
-    let mine = mm.memmap().get(n).try_lock(mm.platform());
-    if !mine {
-        mm.put_back(&[n]);
-    }
-    Some(mine)
 }
 
 /// Takes pages out of memory that are isolated and locked.

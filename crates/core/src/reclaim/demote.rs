@@ -14,14 +14,15 @@ use crate::kind::Kind;
 use crate::memmap::Frame;
 use crate::memmap::flag;
 use crate::platform::Platform;
+use crate::view::FrameAllocator;
 
-impl<P: Platform> Manager<'_, P> {
+impl<P: Platform> FrameAllocator<'_, '_, P> {
     /// From now on, pages that reclaim would take out of memory on `node` move to node `to` where there is room above its low watermarks; with `None`,
     /// no more. They are mapped there where they were mapped before, or come by a fault without I/O, and age there as others do. Nodes may stand in a row,
     /// but not in a circle. Pages that move are in [`Counter::PgDemoted`](crate::Counter::PgDemoted).
     ///
     /// Pages of files move, and, where [`Config::swap`](crate::Config::swap) is set, anonymous ones: for these no swap device is needed. Where a group is at its limit nothing
-    /// moves for that; the node policies of ranges are not asked. May wait for memory, twice two frames in all. No IPI.
+    /// moves for that; the node policies of ranges are not asked. May wait for memory: two frames, the first time. No IPI.
     ///
     /// # Errors
     /// [`Error::NoSuchNode`]; [`Error::BadSetting`] for a circle; [`Error::OutOfMemory`].
@@ -31,22 +32,23 @@ impl<P: Platform> Manager<'_, P> {
     /// # use quietmm_doc::*;
     /// # doc(|mm| {
     /// // One node has nowhere to go.
-    /// assert!(matches!(mm.set_demotion(NodeId(0), Some(NodeId(0))), Err(Error::BadSetting(_))));
-    /// assert_eq!(mm.demotion(NodeId(0)), None);
-    /// mm.set_demotion(NodeId(0), None)?;
+    /// assert!(matches!(mm.frames().set_demotion(NodeId(0), Some(NodeId(0))), Err(Error::BadSetting(_))));
+    /// assert_eq!(mm.frames().demotion(NodeId(0)), None);
+    /// mm.frames().set_demotion(NodeId(0), None)?;
     /// # Ok(())
     /// # });
     /// ```
     #[doc(alias = "node_demotion")]
     pub fn set_demotion(&self, node: NodeId, to: Option<NodeId>) -> Result<(), Error> {
         const { assert!(P::SPACES, "a platform without spaces") };
-        if [Some(node), to].into_iter().flatten().any(|node| !self.has_node(node)) {
+        let mm = self.mm;
+        if [Some(node), to].into_iter().flatten().any(|node| !mm.has_node(node)) {
             return Err(Error::NoSuchNode);
         }
         if to.is_some() {
-            self.make_transit()?;
+            mm.make_transit()?;
         }
-        let _guard = self.root.watermarks.lock(self);
+        let _guard = mm.root.watermarks.lock(mm);
         let mut next = to;
         while let Some(on) = next {
             if on == node {
@@ -55,9 +57,9 @@ impl<P: Platform> Manager<'_, P> {
             next = self.demotion(on);
         }
         // Relaxed, both: the words are all that there is to see.
-        self.root.demotions[usize::from(node.0)].store(to.map_or(0, |to| to.0 as u8 + 1), Ordering::Relaxed);
-        let some = self.node_ids().any(|node| self.demotion(node).is_some());
-        self.root.demotes.store(some.into(), Ordering::Relaxed);
+        mm.root.demotions[usize::from(node.0)].store(to.map_or(0, |to| to.0 as u8 + 1), Ordering::Relaxed);
+        let some = mm.node_ids().any(|node| self.demotion(node).is_some());
+        mm.root.demotes.store(some.into(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -66,16 +68,18 @@ impl<P: Platform> Manager<'_, P> {
     /// # Examples
     /// See [`set_demotion`](Self::set_demotion).
     pub fn demotion(&self, node: NodeId) -> Option<NodeId> {
-        let to = self.root.demotions.get(usize::from(node.0))?.load(Ordering::Relaxed);
+        let to = self.mm.root.demotions.get(usize::from(node.0))?.load(Ordering::Relaxed);
         to.checked_sub(1).map(|to| NodeId(to.into()))
     }
+}
 
+impl<P: Platform> Manager<'_, P> {
     /// The same, if there is room; if there is not, that node's `kswapd` is woken.
     pub(super) fn demotion_of(&self, node: NodeId) -> Option<NodeId> {
         if self.root.demotes.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let to = self.demotion(node)?;
+        let to = self.frames().demotion(node)?;
         let zones = || self.zones().filter(|zone| zone.node == to);
         let p = self.platform();
         let room = zones().any(|zone| !zone.is_short(p) && zone.free(p) > zone.low(p));

@@ -14,7 +14,6 @@
 
 use core::cell::Cell;
 
-use super::asked::isolate;
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, NodeSet};
 use crate::event::{Event, FlushReason};
@@ -60,6 +59,18 @@ pub(crate) fn migrate_out<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber
     let mut mine = FrameVec::new();
     pages.iter().filter(|&&n| isolate(mm, n) == Some(true)).for_each(|&n| mine.push(n));
     move_all(mm, mine.as_slice(), Destination::Anywhere)
+}
+
+/// Takes a page off its list, with a reference, and locks it, if nobody works on it; returns whether it did. `None`: it is on no list.
+pub(super) fn isolate<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<bool> {
+    if !mm.isolate_one(n) {
+        return None;
+    }
+    let mine = mm.memmap().get(n).try_lock(mm.platform());
+    if !mine {
+        mm.put_back(&[n]);
+    }
+    Some(mine)
 }
 
 /// Moves pages that are isolated and locked, and lets go of all.

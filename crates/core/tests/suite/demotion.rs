@@ -33,7 +33,7 @@ fn overfilled(policy: &str, demotes: bool, swap: bool) -> (Result<(), Error>, u6
             mm.swap().on(DEVICE, 4096, 0).unwrap();
         }
         if demotes {
-            mm.set_demotion(NEAR, Some(FAR)).unwrap();
+            mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
         }
         let id = bound(mm, 3000);
         host.on(1, || mm.space(id).switch_to().unwrap());
@@ -90,8 +90,8 @@ fn pages_of_files_move_and_are_as_dirty_as_they_were() {
     for memory in [false, true] {
         at(&two_nodes(), &swapping("linux"), None, |mm| {
             let host = mm.platform();
-            mm.set_demotion(NEAR, Some(FAR)).unwrap();
-            assert_eq!((mm.demotion(NEAR), mm.demotion(FAR)), (Some(FAR), None));
+            mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+            assert_eq!((mm.frames().demotion(NEAR), mm.frames().demotion(FAR)), (Some(FAR), None));
             let file = if memory { mm.create_memory_file(16) } else { mm.create_file(16) }.unwrap();
             let a = mapped(mm, shared(file), 16);
             write_all(mm, a, 8);
@@ -128,7 +128,7 @@ fn where_the_slower_node_is_full_pages_go_to_swap() {
     at(&two_nodes(), &swapping("linux"), None, |mm| {
         let host = mm.platform();
         mm.swap().on(DEVICE, 4096, 0).unwrap();
-        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
         let held = fill(mm, FAR, 64);
         let id = bound(mm, 3000);
         (AT..AT + 3000).for_each(|page| host.write(mm, id, page, page).unwrap());
@@ -144,14 +144,17 @@ fn where_the_slower_node_is_full_pages_go_to_swap() {
 fn nodes_stand_in_a_row_and_never_in_a_circle() {
     at(&two_nodes(), &swapping("linux"), None, |mm| {
         let circle = |result| assert!(matches!(result, Err(Error::BadSetting(_))), "{result:?}");
-        circle(mm.set_demotion(NEAR, Some(NEAR)));
-        mm.set_demotion(NEAR, Some(FAR)).unwrap();
-        circle(mm.set_demotion(FAR, Some(NEAR)));
-        assert_eq!(mm.set_demotion(NodeId(2), None), Err(Error::NoSuchNode));
-        assert_eq!(mm.set_demotion(NEAR, Some(NodeId(2))), Err(Error::NoSuchNode));
-        mm.set_demotion(NEAR, None).unwrap();
-        mm.set_demotion(FAR, Some(NEAR)).unwrap();
-        assert_eq!((mm.demotion(NEAR), mm.demotion(FAR), mm.demotion(NodeId(99))), (None, Some(NEAR), None));
+        circle(mm.frames().set_demotion(NEAR, Some(NEAR)));
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+        circle(mm.frames().set_demotion(FAR, Some(NEAR)));
+        assert_eq!(mm.frames().set_demotion(NodeId(2), None), Err(Error::NoSuchNode));
+        assert_eq!(mm.frames().set_demotion(NEAR, Some(NodeId(2))), Err(Error::NoSuchNode));
+        mm.frames().set_demotion(NEAR, None).unwrap();
+        mm.frames().set_demotion(FAR, Some(NEAR)).unwrap();
+        assert_eq!(
+            (mm.frames().demotion(NEAR), mm.frames().demotion(FAR), mm.frames().demotion(NodeId(99))),
+            (None, Some(NEAR), None)
+        );
     });
 }
 
@@ -162,7 +165,7 @@ fn a_group_at_its_limit_gains_nothing_by_pages_that_move() {
     at(&two_nodes(), &config, None, |mm| {
         let host = mm.platform();
         mm.swap().on(DEVICE, 512, 0).unwrap();
-        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
         let group = mm.create_group(64).unwrap();
         let id = mm.create_space().unwrap();
         mm.space(id).set_group(Some(group)).unwrap();
@@ -177,7 +180,7 @@ fn a_group_at_its_limit_gains_nothing_by_pages_that_move() {
     // Where it is the node that is full its pages move, and it is charged with as many.
     at(&two_nodes(), &config, None, |mm| {
         let host = mm.platform();
-        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
         let group = mm.create_group(200).unwrap();
         let id = mm.create_space().unwrap();
         mm.space(id).set_group(Some(group)).unwrap();
@@ -212,7 +215,7 @@ fn lost(broken: Option<Rule>, swap: bool, forked: bool) -> usize {
         if swap {
             mm.swap().on(DEVICE, 512, 0).unwrap();
         }
-        mm.set_demotion(NEAR, Some(FAR)).unwrap();
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
         let id = mapped(mm, ANON, 4);
         write_all(mm, id, 4);
         let child = forked.then(|| mm.space(id).fork().unwrap());

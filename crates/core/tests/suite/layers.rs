@@ -28,7 +28,7 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("swap", "vma", &["live_space", "space_slots"]),
     ("vma", "file", &["file_at"]),
     ("writeback", "file", &["file_at"]),
-    ("writeback", "swap", &["is_swappable", "is_transit", "kept_in", "note_gone", "slot_of", "swap_backoff"]),
+    ("writeback", "swap", &["is_swappable", "kept_in", "note_gone", "slot_of", "swap_backoff"]),
 ];
 
 /// Circles through two folders that there are: in the image, the command line says which test runs, and tests are programs for
