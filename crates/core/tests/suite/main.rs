@@ -11,6 +11,7 @@ mod collapse;
 mod contiguous;
 mod documents;
 mod drain;
+mod emptied;
 mod ends;
 mod entries;
 mod execute;

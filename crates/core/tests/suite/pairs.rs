@@ -123,7 +123,7 @@ fn touch(mm: &Mm<'_>, scene: &Scene, page: u64, value: Option<u64>) -> Result<()
     }
 }
 
-const OPERATIONS: [Operation; 28] = [
+const OPERATIONS: [Operation; 29] = [
     ("read", &[|mm, scene| touch(mm, scene, 1, None)]),
     ("write", &[|mm, scene| touch(mm, scene, 1, Some(71))]),
     ("write elsewhere", &[|mm, scene| touch(mm, scene, 2, Some(72))]),
@@ -154,6 +154,13 @@ const OPERATIONS: [Operation; 28] = [
         ],
     ),
     ("drop", &[|mm, scene| mm.space(scene.id()).advise(scene.part(1, 2), Advice::Drop)]),
+    (
+        "drop all, and give the tables back",
+        &[
+            |mm, scene| mm.space(scene.id()).advise(scene.part(0, COUNT), Advice::Drop),
+            |mm, scene| mm.space(scene.id()).free_empty_tables().map(|_| ()),
+        ],
+    ),
     (
         "collapse",
         &[|mm, scene| {
