@@ -916,6 +916,11 @@ enum quietmm_error quietmm_space_usage(const struct quietmm *mm,
                                        struct quietmm_space space,
                                        struct quietmm_space_usage *usage);
 
+// Gives the page tables back in which nothing is left, though something is mapped where they lie; how many. On; it may wait, also for whoever changes the space.
+enum quietmm_error quietmm_space_free_empty_tables(const struct quietmm *mm,
+                                                   struct quietmm_space space,
+                                                   uint64_t *tables);
+
 // Says for each page of a range whether it is in memory: 1 or 0 in a byte each, all 0 after an error. On; it may wait. NOT_MAPPED, BAD_RANGE.
 //
 // # Safety

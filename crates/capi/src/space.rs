@@ -273,6 +273,16 @@ pub extern "C" fn quietmm_space_usage(
     answer(now, Some(usage))
 }
 
+/// Gives the page tables back in which nothing is left, though something is mapped where they lie; how many. On; it may wait, also for whoever changes the space.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_free_empty_tables(
+    mm: &Kernel,
+    space: Space,
+    tables: &mut MaybeUninit<u64>,
+) -> Error {
+    answer(space.of(mm).and_then(|space| space.free_empty_tables()), Some(tables))
+}
+
 /// Says for each page of a range whether it is in memory: 1 or 0 in a byte each, all 0 after an error. On; it may wait. NOT_MAPPED, BAD_RANGE.
 ///
 /// # Safety

@@ -144,6 +144,10 @@ rules! {
         "move an entry's dirty bit to its page before the table's lock is dropped";
     NoteWhatWasFlushed, "note-what-was-flushed", "INV-4",
         "note as flushed the generation that the flush covered, not what others deferred meanwhile";
+    TablesBeforeVictim, "tables-before-victim", "none",
+        "give page tables in which nothing is left back before the embedding kernel is asked for a victim";
+    EmptiedIsAlone, "emptied-is-alone", "INV-9",
+        "have the reverse map alone while a table in which nothing is left is taken out from under what stays mapped";
     TablesAfterFlush, "tables-after-flush", "INV-9",
         "free page tables only after a flush that lazy CPUs hear too";
     WalkBeforeIo, "walk-before-io", "INV-2",

@@ -7,6 +7,7 @@ mod broadcast;
 mod collapse;
 mod cut;
 mod drain;
+mod emptied;
 mod faults;
 mod groups;
 mod hardware;
@@ -32,7 +33,7 @@ pub fn all() -> Vec<Scenario> {
     let paging = [ranges::all(), faults::all(), switching::all(), hotplug::all(), hardware::all()];
     let memory = [reclaim::all(), pageout::all(), writeback::all(), cut::all(), around::all(), groups::all()];
     let quiet = [quiet::all(), broadcast::all(), parked::all()];
-    let programs = [pins::all(), collapse::all(), stacks::all()];
+    let programs = [pins::all(), collapse::all(), emptied::all(), stacks::all()];
     let rest = [drain::all(), swap::all(), memory_files::all(), vmap::all(), blocks::all(), sweeps::all()];
     paging.into_iter().chain(memory).chain(quiet).chain(programs).chain(rest).flatten().collect()
 }

@@ -39,6 +39,12 @@ impl Task<'_> {
         let _ = self.call("advise", |mm| mm.space(id).advise(range(page, 512), Advice::Collapse));
     }
 
+    /// Gives the page tables of a space back in which nothing is left.
+    pub fn free_empty_tables(&self, n: usize) {
+        let id = self.space(n);
+        self.must("free_empty_tables", |mm| mm.space(id).free_empty_tables());
+    }
+
     /// Moves pages to frames of another node; returns how many went.
     pub fn migrate(&self, n: usize, page: u64, pages: u64, node: u16) -> u64 {
         let id = self.space(n);

@@ -1,12 +1,13 @@
 //! Four-level tables on the direct map.
 //!
 //! A walk reads without a lock. Tables are added while their space's VMAs are shared, or by whoever is in one of them; they are
-//! taken out of the tree only by whoever holds the VMAs alone, where no VMA lies, and freed only when no CPU and no reverse map can be in them any more
-//! (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's bookkeeping;
+//! taken out of the tree only by whoever holds the VMAs alone, where no VMA lies, or where nothing is left of one whose reverse map he has alone too; and freed
+//! only when no CPU and no reverse map can be in them any more (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's bookkeeping;
 //! an entry for a large page under the lock of the table that holds it. The `refs` of a table's frame count the tables
 //! below it.
 
 mod count;
+mod emptied;
 mod slot;
 mod unhook;
 
@@ -27,7 +28,10 @@ use crate::rule::Rule;
 use crate::sync::{SpinGuard, full_fence};
 
 pub(crate) use count::{count, count_kernel, count_tables};
-pub(crate) use unhook::{Unhooked, free_tables, free_unhooked, goes, goes_with_more, unhook, unhook_small};
+pub(crate) use emptied::{Emptied, each_emptied};
+pub(crate) use unhook::{
+    Unhooked, free_tables, free_unhooked, goes, goes_with_more, unhook, unhook_into, unhook_small,
+};
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
 const ROOT_LEVEL: u32 = 3;

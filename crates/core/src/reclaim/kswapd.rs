@@ -16,8 +16,9 @@ use crate::resched::Work;
 
 impl<P: Platform> Manager<'_, P> {
     /// Waits until the node's memory runs short, then reclaims until as much is free there as the high watermarks of its zones add up
-    /// to, or nothing more is found. Call it in a loop from a task that runs in no user space
-    /// ([`enter_lazy`](Manager::enter_lazy)). May wait. IPIs as the `unmap` policy says.
+    /// to, or nothing more is found: no page, and no page table in which nothing is left. Call it in a loop from a task that runs in no user space
+    /// ([`enter_lazy`](Manager::enter_lazy)). May wait. IPIs as the `unmap` policy says; for tables one
+    /// to each CPU that uses their space, the lazy ones too.
     ///
     /// Where one task for a node does not keep up with those who want memory there, several may do it: all of them are woken, and each goes
     /// on until enough is free. What they reclaim no task that runs a program has to.
@@ -50,10 +51,11 @@ impl<P: Platform> Manager<'_, P> {
             let shrunk = shrink_node(self, node, Reclaimer::Kswapd, self.config().scan_batch, &mut work);
             drop(scope);
             if shrunk.freed == 0 {
-                if shrunk.waiting == 0 {
+                if shrunk.waiting > 0 {
+                    self.await_sweep(&mut work);
+                } else if self.reclaim_tables(None, &mut work) == 0 {
                     break;
                 }
-                self.await_sweep(&mut work);
             }
             // Whatever was done: the owner of the CPU may want it back.
             work.give_way();

@@ -66,6 +66,10 @@ impl<'p, P: Platform> Manager<'p, P> {
                     p.pause(RETRY_NS);
                 }
             }
+            // Nobody has to end for tables in which nothing is left.
+            if goes_on() {
+                self.reclaim_tables(Some(group), &mut work);
+            }
             // A victim of before may have ended since: nobody else has to.
             if let Some(found) = look() {
                 return found;

@@ -57,6 +57,15 @@ impl<P: Platform> Manager<'_, P> {
             if let Some(found) = self.reclaim_often(request, &mut work) {
                 return Ok(found);
             }
+            // Nobody has to end for tables in which nothing is left.
+            if P::SPACES {
+                if self.reclaim_tables(None, &mut work) > 0 {
+                    self.frames().drain(Certainty::Likely);
+                }
+                if let Some(found) = self.take_above(request, Zone::min) {
+                    return Ok(found);
+                }
+            }
             loop {
                 let before = self.counter(Counter::PgFree);
                 let again = p.out_of_memory(&Shortage { order, node, nodes, kind, group: None });

@@ -99,6 +99,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
                     gather.already_flushed(p).done();
                     return Ok(());
                 }
+                mm.unhook_dropped(space, range, &mut gather, &mut work);
                 let flushed = gather.flush(mm, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
                 mm.drop_taken(space, range, flushed, &mut work);
                 mm.revoke(id, space, range, Revoked::All);

@@ -21,4 +21,5 @@ pub(crate) use epochs::{Epochs, Look};
 pub(crate) use flush::{complete_deferred, flush};
 pub(crate) use local::{catch_up, flush_here, forget_refusal, forget_refusals_above, local, unload};
 pub(crate) use sweep::{Idle, Sweeps};
+pub(crate) use targets::others_are_lazy;
 pub(crate) use together::flush_together;

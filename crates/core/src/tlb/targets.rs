@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::Manager;
 use crate::event::Event;
 use crate::percpu::{CpuGuard, Presence};
 use crate::platform::Platform;
@@ -35,4 +36,11 @@ pub(super) fn leave_alone<P: Platform>(here: &CpuGuard<'_, '_, P>, lazy: bool) {
             _ => {}
         }
     }
+}
+
+/// Whether a CPU other than this one has the space loaded lazily: only a flush for tables that go interrupts it. A moment's truth.
+pub(crate) fn others_are_lazy<P: Platform>(mm: &Manager<'_, P>, space: &SpaceState) -> bool {
+    let (p, here) = (mm.platform(), mm.platform().this_cpu());
+    let is_lazy = |cpu| mm.slot(cpu).presence.word.load(p, Ordering::Relaxed) == Presence::LAZY;
+    space.cpus.0.any(p, |cpu| cpu != here && is_lazy(cpu))
 }

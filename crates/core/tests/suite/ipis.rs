@@ -57,6 +57,8 @@ struct Operation {
     /// Whether the space must be used by nobody but lazily.
     needs_lazy: bool,
     before: fn(&Mm<'_>, SpaceId, u64, u64),
+    /// Whether others use the range again after that.
+    uses: bool,
     run: fn(&Mm<'_>, SpaceId, u64, u64),
     flushes: fn(u64) -> u64,
     /// Whether lazy CPUs are interrupted too.
@@ -72,13 +74,14 @@ const PLAIN: Operation = Operation {
     tables: false,
     needs_lazy: false,
     before: |_, _, _, _| {},
+    uses: true,
     run: |_, _, _, _| {},
     flushes: |_| 1,
     reaches_lazy: false,
     most: 512,
 };
 
-const OPERATIONS: [Operation; 28] = [
+const OPERATIONS: [Operation; 30] = [
     Operation {
         name: "`map`",
         run: |mm, id, _, n| mm.space(id).map(pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
@@ -135,6 +138,22 @@ const OPERATIONS: [Operation; 28] = [
     Operation {
         name: "`advise(Drop)`",
         run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::Drop).unwrap(),
+        ..PLAIN
+    },
+    Operation {
+        name: "`advise(Drop)` of a whole table",
+        tables: true,
+        run: |mm, id, at, n| mm.space(id).advise(pages(at, n), Advice::Drop).unwrap(),
+        ..PLAIN
+    },
+    Operation {
+        name: "`free_empty_tables`",
+        file: true,
+        tables: true,
+        run: |mm, id, _, _| assert!(mm.space(id).free_empty_tables().unwrap() > 0),
+        before: |mm, _, _, _| mm.file(FILE.get().unwrap()).set_size(0).unwrap(),
+        uses: false,
+        reaches_lazy: true,
         ..PLAIN
     },
     Operation {
@@ -299,7 +318,8 @@ fn measure(operation: &Operation, count: u64, cpus: u32, lazy: bool) -> [u64; 3]
         (operation.before)(mm, id, at, count);
         for cpu in 1..cpus as u16 {
             host.on(cpu, || {
-                (at..at + count).for_each(|page| assert!(host.try_read(page).is_some()));
+                let used = (at..at + count).all(|page| host.try_read(page).is_some());
+                assert_eq!(used, operation.uses);
                 if lazy {
                     mm.enter_lazy();
                 }

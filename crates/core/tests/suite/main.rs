@@ -12,6 +12,7 @@ mod contiguous;
 mod demotion;
 mod documents;
 mod drain;
+mod emptied;
 mod ends;
 mod entries;
 mod execute;

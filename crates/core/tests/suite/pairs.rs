@@ -155,6 +155,13 @@ const OPERATIONS: [Operation; 29] = [
     ),
     ("drop", &[|mm, scene| mm.space(scene.id()).advise(scene.part(1, 2), Advice::Drop)]),
     (
+        "drop all, and give the tables back",
+        &[
+            |mm, scene| mm.space(scene.id()).advise(scene.part(0, COUNT), Advice::Drop),
+            |mm, scene| mm.space(scene.id()).free_empty_tables().map(|_| ()),
+        ],
+    ),
+    (
         "collapse",
         &[|mm, scene| {
             // Where it is no whole large page, or another has part of it, that is told.

@@ -274,8 +274,11 @@ fn moved(broken: Option<Rule>) -> (Option<u64>, Option<u64>) {
     host.run(bare("vanilla+drain=remote"), |mm| {
         let (id, file) = showing(mm, 1, &[0, 2]);
         write_first(mm, id, 2, 5);
-        // The old table stays: it would want a flush of its own.
-        mm.space(id).map(pages(AT + 8, 1), Backing::Anonymous, Prot::Read).unwrap();
+        // Both tables stay, whoever looks for memory: they would want a flush of their own.
+        for at in [AT + 8, TO + 8] {
+            mm.space(id).map(pages(at, 1), Backing::Anonymous, Prot::Read).unwrap();
+            host.read(mm, id, at).unwrap();
+        }
         host.hold_interrupts.set(true);
         let during = Rc::new(Cell::new(None));
         let seen = Rc::clone(&during);

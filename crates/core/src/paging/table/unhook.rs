@@ -31,6 +31,24 @@ impl Unhooked {
     pub fn is_empty(&self) -> bool {
         self.first == FrameNumber::NONE
     }
+
+    /// Takes a table that an entry leads to out of the tree: nothing takes its place. The table that the entry is in is of this level.
+    pub(super) fn add<P: Platform>(
+        &mut self,
+        mm: &Manager<'_, P>,
+        (above, level): (FrameNumber, u32),
+        index: usize,
+        (table, start): (FrameNumber, u64),
+    ) {
+        let p = mm.platform();
+        slot(mm, (above, level), index).store(Entry::NONE);
+        mm.memmap().get(above).refs.fetch_sub(p, 1, Ordering::Relaxed);
+        let frame = mm.memmap().get(table);
+        frame.owner.set(p, self.first.0);
+        // Its first page, and, in the low bits that are 0 there, its level.
+        frame.index.set(p, start | u64::from(level - 1));
+        self.first = table;
+    }
 }
 
 /// Whether a table may go with a range: one that leads to nothing but pages in `gap`.
@@ -58,6 +76,19 @@ pub(crate) fn unhook<P: Platform>(
     range: PageRange,
     gap: PageRange,
 ) -> Unhooked {
+    let mut chain = Unhooked::NONE;
+    unhook_into(mm, root, (range, gap), &mut chain);
+    chain
+}
+
+/// The same of a range that stays mapped and of which all pages were taken out, with those of others. By who has the reverse map of what it
+/// shows alone, too.
+pub(crate) fn unhook_into<P: Platform>(
+    mm: &Manager<'_, P>,
+    root: FrameNumber,
+    (range, gap): (PageRange, PageRange),
+    chain: &mut Unhooked,
+) {
     fn below<P: Platform>(
         mm: &Manager<'_, P>,
         table: FrameNumber,
@@ -65,33 +96,23 @@ pub(crate) fn unhook<P: Platform>(
         (range, gap): (PageRange, PageRange),
         chain: &mut Unhooked,
     ) {
-        let p = mm.platform();
         let span = 1u64 << (9 * level);
         let first = range.start.0.max(base);
         let last = (range.end().0 - 1).min(base + span * 512 - 1);
         for i in (first - base) / span..=(last - base) / span {
-            let slot = slot(mm, (table, level), i as usize);
-            let entry = slot.load();
+            let entry = slot(mm, (table, level), i as usize).load();
             if !entry.is_present() || is_large(entry, level) {
                 continue;
             }
             let (child, at) = (entry.frame(), base + i * span);
             if gap.covers(PageRange::new(PageNumber(at), span)) {
-                slot.store(Entry::NONE);
-                mm.memmap().get(table).refs.fetch_sub(p, 1, Ordering::Relaxed);
-                let frame = mm.memmap().get(child);
-                frame.owner.set(p, chain.first.0);
-                // Its first page, and, in the low bits that are 0 there, its level.
-                frame.index.set(p, at | u64::from(level - 1));
-                chain.first = child;
+                chain.add(mm, (table, level), i as usize, (child, at));
             } else if level > 1 {
                 below(mm, child, (level - 1, at), (range, gap), chain);
             }
         }
     }
-    let mut chain = Unhooked::NONE;
-    below(mm, root, (ROOT_LEVEL, 0), (range, gap), &mut chain);
-    chain
+    below(mm, root, (ROOT_LEVEL, 0), (range, gap), chain);
 }
 
 /// Frees unhooked tables; `each` gets every entry of `range` that is still in them, and there are no others. No CPU can

@@ -15,6 +15,7 @@ mod log;
 mod platform;
 pub mod race;
 pub mod showing;
+pub mod stretches;
 pub mod swapping;
 mod translation;
 mod words;
@@ -146,6 +147,8 @@ pub struct Host {
     /// Uses of a cached translation that the tables no longer allow, and tables freed under a CPU that has them
     /// loaded or has walked them since it flushed.
     pub stale: Cell<u32>,
+    /// Of these, tables that were freed so.
+    pub freed_under: Cell<u32>,
     /// Whether the test itself has a CPU use a page while its flush is under way, which it may: counted as above.
     pub uses_windows: Cell<bool>,
     /// Uses of a page that waits for its sweep, and of which the frame is nobody else's (INV-14).
@@ -218,6 +221,7 @@ pub struct Host {
     /// How often it has, and by touches: when it last did, and the most in between.
     pub rescheds: Cell<u32>,
     stretch: Cell<(u32, u32)>,
+    stretches: stretches::Stretches,
     /// What happens while somebody sleeps.
     pub on_wait: RefCell<VecDeque<Box<dyn FnOnce()>>>,
     /// Who would sleep for a page goes on with this rule broken, once: on one stack nobody can sleep above the one
@@ -269,6 +273,7 @@ impl Host {
             clock: Cell::new(0),
             kernel_stale: Cell::new(0),
             stale: Cell::new(0),
+            freed_under: Cell::new(0),
             uses_windows: Cell::new(false),
             parked_uses: Cell::new(0),
             pauses: RefCell::default(),
@@ -305,6 +310,7 @@ impl Host {
             happening: Cell::new(false),
             rescheds: Cell::new(0),
             stretch: Cell::new((0, 0)),
+            stretches: stretches::Stretches::default(),
             on_wait: RefCell::default(),
             at_touch: RefCell::default(),
             placing: Cell::new(false),
@@ -365,7 +371,11 @@ impl Host {
         self.pending[cpu as usize].set(false);
         self.irqs[cpu as usize].set(false);
         self.enter_arrival();
-        self.on(cpu, || self.manager().on_interrupt());
+        self.on(cpu, || {
+            self.stretch_deaf();
+            self.manager().on_interrupt();
+            self.stretch_hears();
+        });
         self.irqs[cpu as usize].set(true);
     }
 

@@ -7,6 +7,7 @@ use quietmm::platform::{
     Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, Shrink,
     Shrinker, UserTlb, WaitKey,
 };
+use quietmm::profile::Scope;
 use quietmm::{
     Architecture, CpuId, CpuSet, Entry, Event, FrameNumber, Kind, NodeId, Platform, Rule, VirtAddr,
 };
@@ -38,10 +39,15 @@ impl Cpus for Host {
         if from == to { 10 } else { 20 }
     }
     fn irqs_off(&self) -> bool {
-        self.irqs[self.current.get() as usize].replace(false)
+        let were_on = self.irqs[self.current.get() as usize].replace(false);
+        if were_on {
+            self.stretch_deaf();
+        }
+        were_on
     }
     fn irqs_on(&self) {
         let cpu = self.current.get();
+        self.stretch_hears();
         self.irqs[cpu as usize].set(true);
         if self.pending[cpu as usize].get() && !self.hold_interrupts.get() {
             self.deliver(cpu);
@@ -96,10 +102,12 @@ impl Memory for Host {
         self.memory.direct(at)
     }
     fn clear_frame(&self, frame: FrameNumber) {
+        self.stretch_of_frame();
         // SAFETY: `direct` checks the frame's first byte, and frames do not straddle the end.
         unsafe { self.direct(frame.phys()).write_bytes(0, PAGE_SIZE as usize) }
     }
     fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
+        self.stretch_of_frame();
         // SAFETY: as above, for both.
         unsafe { self.direct(from.phys()).copy_to(self.direct(to.phys()), PAGE_SIZE as usize) }
     }
@@ -260,8 +268,12 @@ impl Shrinker for Host {
 }
 
 impl Hooks for Host {
-    fn touch(&self, at: *const u8, _access: Access) {
+    fn touch(&self, at: *const u8, access: Access) {
         self.touched(at);
+        self.stretch_touched(at, access);
+    }
+    fn leave(&self, scope: Scope) {
+        self.stretch_left(scope);
     }
     fn broken(&self, rule: Rule) -> bool {
         self.broken.get() == Some(rule)
@@ -278,6 +290,7 @@ impl Hooks for Host {
                     |tlb: &Tlb| tlb.root == Some(frame) || tlb.walked.contains_key(&(tlb.tag, frame));
                 let walked = self.tlbs.iter().filter(|tlb| may_walk(&tlb.borrow())).count();
                 self.stale.set(self.stale.get() + walked as u32);
+                self.freed_under.set(self.freed_under.get() + walked as u32);
                 self.frees.borrow_mut().enter(frame);
             }
             _ => {}
