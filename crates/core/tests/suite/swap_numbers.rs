@@ -11,9 +11,9 @@ use machine::{Host, Mm, Setup, give_back, settled};
 use quietmm::platform::{BlockDevice, DeviceError, Store};
 use quietmm::{Error, FrameNumber};
 
-/// Slots of a cluster, and clusters that there may be.
+/// Slots of a cluster, and clusters that devices may have: the last one that has a number is none of theirs.
 const CLUSTER: u64 = 512;
-const CLUSTERS: u64 = ((1 << 28) - 1) / CLUSTER;
+const CLUSTERS: u64 = ((1 << 28) - 1) / CLUSTER - 1;
 
 fn on(mm: &Mm<'_>, device: u32, clusters: u64) {
     mm.swap().on(device, clusters * CLUSTER, 0).unwrap();
