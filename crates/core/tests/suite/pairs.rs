@@ -123,7 +123,7 @@ fn touch(mm: &Mm<'_>, scene: &Scene, page: u64, value: Option<u64>) -> Result<()
     }
 }
 
-const OPERATIONS: [Operation; 29] = [
+const OPERATIONS: [Operation; 30] = [
     ("read", &[|mm, scene| touch(mm, scene, 1, None)]),
     ("write", &[|mm, scene| touch(mm, scene, 1, Some(71))]),
     ("write elsewhere", &[|mm, scene| touch(mm, scene, 2, Some(72))]),
