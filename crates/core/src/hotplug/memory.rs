@@ -269,7 +269,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if goes(&n) {
                 some.push(n);
             }
-            if some.is_full() {
+            if some.as_slice().len() == crate::reclaim::AT_ONCE {
                 move_some(&mut some, work);
             }
         }

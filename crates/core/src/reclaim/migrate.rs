@@ -36,10 +36,13 @@ pub(crate) enum Destination {
     Anywhere,
 }
 
+/// Pages that move with one flush: so many that others who want the CPU wait no longer than for reclaim.
+pub(crate) const AT_ONCE: usize = 32;
+
 /// The references of a page that only its cache and whoever moves it hold.
 const CACHE_AND_CALLER: u32 = 2;
 
-/// Moves pages that the caller holds, as many as a batch takes, with one flush; drops the references. Those on which somebody works stay. Returns how many moved,
+/// Moves pages that the caller holds, [`AT_ONCE`] at most, with one flush; drops the references. Those on which somebody works stay. Returns how many moved,
 /// and how many were on no list: they may be on their way to one. May wait.
 pub(crate) fn migrate<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber], to: Destination) -> (u32, u32) {
     let (mut mine, mut unlisted) = (FrameVec::new(), 0);

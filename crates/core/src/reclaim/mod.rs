@@ -18,6 +18,6 @@ mod stall;
 
 pub(crate) use asked::{deactivate, evict, page_out, place_of};
 pub(crate) use lru::{GroupLists, LruVec, Node, Turn, hand_over};
-pub(crate) use migrate::{Destination, migrate, migrate_out};
+pub(crate) use migrate::{AT_ONCE, Destination, migrate, migrate_out};
 pub(crate) use scan::direct;
 pub(crate) use shadow::{Bucket, Clock, PER_BUCKET, Shadows};

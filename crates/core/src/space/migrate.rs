@@ -140,7 +140,7 @@ impl<P: Platform> File<'_, '_, P> {
             let (mut at, mut unlisted) = (all.start, 0);
             while at < all.end {
                 let (mut held, mut go) = (FrameVec::new(), FrameVec::new());
-                at = mm.ref_next_few_cached(id.slot(), at..all.end, FrameVec::MOST, &mut held);
+                at = mm.ref_next_few_cached(id.slot(), at..all.end, reclaim::AT_ONCE, &mut held);
                 if held.as_slice().is_empty() {
                     break;
                 }
@@ -171,7 +171,7 @@ fn moves(state: u32, from: NodeSet, to: NodeId) -> bool {
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
-    /// Takes references to pages of a range that are to move, as many as one batch takes; returns behind which page this stopped.
+    /// Takes references to pages of a range that are to move, as many as move at once; returns behind which page this stopped.
     fn ref_to_move(
         &self,
         id: SpaceId,
@@ -183,7 +183,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let (space, _shared) = self.read_lock(id)?;
         let next = self.look_through(space, range, work, |leaf, _, entry, _| {
-            if held.is_full() {
+            if held.as_slice().len() == reclaim::AT_ONCE {
                 return false;
             }
             let frame = entry.is_mapped().then(|| self.memmap().get(entry.frame()));

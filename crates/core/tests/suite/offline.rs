@@ -155,9 +155,14 @@ fn pages_make_room(policy: &str) {
         (AT..AT + 48).for_each(|page| assert!(host.read(mm, id, page).is_ok()));
         let page = AT + 20;
         host.on(0, || host.write(mm, id, page, 77)).unwrap();
+        // Nothing is free elsewhere, so they cannot move.
+        let full: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
         let leaving = host.on(1, || mm.frames().begin_offline(LAST).unwrap());
+        let (full, gone): (Vec<_>, Vec<_>) = full.into_iter().partition(|frame| !is_in(LAST, frame.first()));
+        give_back(mm, gone);
         let block = host.on(1, || finished(mm, leaving));
         assert!(mm.file(file).cached_pages().unwrap() < 48);
+        give_back(mm, full);
         assert_eq!(host.on(0, || host.read(mm, id, page)), Ok(77));
         mm.frames().bring_online(block);
         give_back(mm, keep.into_iter().map(|(_, frame)| frame).collect());

@@ -94,6 +94,8 @@ fn a_page_that_is_wanted_before_its_flush_is_mapped_again_without_one() {
 /// CPU 0, with a space of its own loaded, reclaims `count` pages that CPU 1 has cached.
 fn reclaimed_beside(count: u64, lazy: bool, check: impl FnOnce(&Mm<'_>, SpaceId)) {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    // Tables are flushed for themselves.
+    host.broken.set(Some(Rule::TablesBeforeVictim));
     host.run(bare("linux"), |mm| {
         shared(mm, 1, &[0]);
         let (id, _) = cached(mm, count, &[1]);
@@ -128,6 +130,7 @@ fn a_batch_is_flushed_where_its_pages_were_used_and_nowhere_else() {
 fn what_a_batch_has_flushed_no_operation_flushes_again() {
     // In one space after the other, more of them than a batch can vouch for, so that what one batch noted is not the next one's.
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.broken.set(Some(Rule::TablesBeforeVictim));
     host.run(bare("linux"), |mm| {
         for n in 0..40 {
             let (id, file) = cached(mm, 4, &[1]);
@@ -235,6 +238,7 @@ fn each_flush_says_why() {
         });
     }
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.broken.set(Some(Rule::TablesBeforeVictim));
     host.run(machine::kernel::kernel("linux", 64), |mm| {
         let frames = machine::kernel::frames(mm, 1);
         let range = mm.vmap().map(&frames, machine::kernel::BARE, machine::kernel::RW).unwrap();
