@@ -26,7 +26,7 @@ use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::sync::{SpinGuard, full_fence};
 
-pub(crate) use count::{count, count_kernel, count_tables};
+pub(crate) use count::{count, count_kernel, count_tables, each_span};
 pub(crate) use unhook::{Unhooked, free_tables, free_unhooked, goes, goes_with_more, unhook, unhook_small};
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
