@@ -9,6 +9,7 @@
 //! A slab in which no slot is in use goes back to the allocator, if whoever may still look at such a slot allows it:
 //! [`Goes`]. One stays, so that a slot that is taken and given back again and again costs no frame each time.
 
+mod audit;
 mod numbers;
 mod reading;
 

@@ -1,6 +1,7 @@
 //! Does everything add up? For the end of a test, on a quiet system.
 
 mod mapped;
+mod recount;
 mod rest;
 
 use crate::Manager;
@@ -76,7 +77,7 @@ impl<P: Platform> Manager<'_, P> {
         audit.total = audit.offline;
         let (mut allocated, mut owned, mut listed, mut maps, mut deposited) = (0, 0, 0, 0, 0);
         let (mut refs, mut wrong_frame) = (0, None);
-        let (mut dirty, mut kept) = (0, 0);
+        let (mut dirty, mut kept, mut pages) = (0, 0, recount::Pages::default());
         // Pages that have left their caches, or whose file has ended, and wait in LRU batches: those hold them.
         let mut cut = 0;
         for (n, frame) in self.memmap().iter(p) {
@@ -112,6 +113,7 @@ impl<P: Platform> Manager<'_, P> {
             if matches!(frame.kind(p), Kind::Anon | Kind::File) {
                 maps += u64::from(frame.maps.get(p));
             }
+            pages.add(self, frame, state);
             match self.audit_frame(n, frame) {
                 Ok(held) => {
                     refs += held % u64::from(PIN);
@@ -147,9 +149,11 @@ impl<P: Platform> Manager<'_, P> {
             audit.pools += 1 << crate::frame::order_of::<crate::space::Parked>(self.parked.len());
         }
         audit.batches = self.batches_in_use();
-        let (mut cached, mut out, mut out_good) = (0, 0, true);
+        let (mut cached, mut out, mut out_good, mut trees_good) = (0, 0, true, true);
         for id in self.live_files() {
-            audit.pools += self.tree_nodes(id.slot());
+            let (nodes, good) = self.audit_tree(id.slot());
+            audit.pools += nodes;
+            trees_good &= good;
             cached += self.file(id).cached_pages().unwrap_or(0);
             let in_swap = self.audit_out(id.slot());
             out += in_swap.unwrap_or(0);
@@ -180,6 +184,7 @@ impl<P: Platform> Manager<'_, P> {
             (0..p.possible_cpus()).map(|cpu| CpuId(cpu as u16)).filter(|&cpu| !self.is_online(cpu));
         let left_nothing = offline.all(|cpu| self.left_nothing(cpu, self.live_spaces()));
         let under_way = self.audit_rest();
+        let miscounted = self.audit_counts(&pages, audit.pinned);
         let checks = [
             (zones_good, "a zone's free lists and its count differ"),
             (pcp_good, "a CPU's list of free frames and its count differ"),
@@ -194,6 +199,7 @@ impl<P: Platform> Manager<'_, P> {
             (tables == audit.tables, "page tables that no space reaches"),
             (maps == audit.mapped + audit.parked, "mapping counts and entries that lead to pages differ"),
             (cached + cut == audit.file, "file pages that no cache holds"),
+            (trees_good, "a file's tree has other pages or nodes than it says"),
             (out_good, "pages of a memory file that are in swap, and their count, differ"),
             (
                 !self.counts_dirty() || dirty == self.dirty_pages(),
@@ -208,6 +214,7 @@ impl<P: Platform> Manager<'_, P> {
             ),
             (wrong_entry.is_none(), wrong_entry.unwrap_or_default()),
             (under_way.is_none(), under_way.unwrap_or_default()),
+            (miscounted.is_none(), miscounted.unwrap_or_default()),
             (left_nothing, "a CPU that is offline and still in a mask, or with frames, pages or requests"),
         ];
         audit.broken = checks.iter().find(|(good, _)| !good).map(|(_, what)| *what);

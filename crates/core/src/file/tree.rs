@@ -524,19 +524,50 @@ impl<'p, P: Platform> Manager<'p, P> {
         Next::End
     }
 
-    /// Nodes of a file's tree: for audits of a quiet system.
-    pub(crate) fn tree_nodes(&self, id: FileSlot) -> u64 {
-        fn below<P: Platform>(mm: &Manager<'_, P>, node: FrameNumber, level: u32) -> u64 {
-            let children = (0..=MASK)
-                .filter(|_| level > 0)
-                .filter_map(|i| unpack(slot(mm, node, i << (SHIFT * level), level).get(mm.platform())));
-            1 + children.map(|child| below(mm, child, level - 1)).sum::<u64>()
+    /// Frames of a file's tree, and whether each has the words in use that it counts, and leads to pages of that file inside it, as many as
+    /// the file says: for audits of a quiet system.
+    pub(crate) fn audit_tree(&self, id: FileSlot) -> (u64, bool) {
+        let (p, file) = (self.platform(), self.file_at(id));
+        let (mut nodes, mut pages, mut out, mut good) = (0, 0, 0, true);
+        let mut look = |index: u64, word: u32| {
+            good &= index < file.pages(p);
+            match page_in(word) {
+                Some(n) => {
+                    let frame = self.memmap().get(n);
+                    good &= (frame.owner.get(p), frame.index.get(p)) == (id.0, index);
+                    pages += 1;
+                }
+                None => out += 1,
+            }
+        };
+        let mut counts_good = true;
+        if let Some(root) = Some(FrameNumber(file.root.get(p))).filter(|&root| root != FrameNumber::NONE) {
+            (nodes, counts_good) = self.audit_node((root, file.levels.get(p) - 1, 0), &mut look);
         }
-        let p = self.platform();
-        let file = self.file_at(id);
-        match FrameNumber(file.root.get(p)) {
-            FrameNumber::NONE => 0,
-            root => below(self, root, file.levels.get(p) - 1),
+        (nodes, good && counts_good && (pages, out) == (file.cached.get(p), file.out.get(p)))
+    }
+
+    fn audit_node(
+        &self,
+        (node, level, base): (FrameNumber, u32, u64),
+        look: &mut dyn FnMut(u64, u32),
+    ) -> (u64, bool) {
+        let (mut nodes, mut own, mut good) = (1, 0, true);
+        for i in 0..=MASK {
+            let word = slot(self, node, i << (SHIFT * level), level).get(self.platform());
+            let at = base + (i << (SHIFT * level));
+            own += u32::from(word != 0);
+            match unpack(word) {
+                None => {}
+                Some(_) if level == 0 => look(at, word),
+                Some(below) => {
+                    let (found, below_good) = self.audit_node((below, level - 1, at), look);
+                    nodes += found;
+                    good &= below_good;
+                }
+            }
         }
+        // One that leads to nothing goes.
+        (nodes, good && own > 0 && own == self.memmap().get(node).refs.get(self.platform()))
     }
 }

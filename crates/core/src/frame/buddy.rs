@@ -90,6 +90,12 @@ impl Zone {
         self.end.0 - self.start.0 - self.hot.offline.get(p)
     }
 
+    /// Whether what is out of use is offline, or has left a block that is on its way: of so many frames. For audits of a quiet system.
+    pub fn audit_absent<P: Platform>(&self, p: &P, absent: u32) -> bool {
+        let leaving = if self.leaving(p).is_some() { self.hot.left.get(p) } else { 0 };
+        absent == self.hot.offline.get(p) + leaving
+    }
+
     /// Whether memory is short here: below low, or on the way from there to high.
     pub fn is_short<P: Platform>(&self, p: &P) -> bool {
         self.short.0.get(p) != 0

@@ -27,7 +27,7 @@ use crate::platform::Platform;
 use crate::rule::Rule;
 use crate::sync::{SpinGuard, full_fence};
 
-pub(crate) use count::{count, count_kernel, count_tables};
+pub(crate) use count::{count, count_kernel, count_tables, each_span};
 pub(crate) use emptied::{Emptied, each_emptied};
 pub(crate) use unhook::{
     Unhooked, free_tables, free_unhooked, goes, goes_with_more, unhook, unhook_into, unhook_small,

@@ -127,6 +127,11 @@ impl LruBatch {
         self.groups.set(p, 0);
     }
 
+    /// Whether it has no page of any group: for audits.
+    pub fn has_no_group<P: Platform>(&self, p: &P) -> bool {
+        self.groups.get(p) == 0
+    }
+
     /// Whether a CPU may have pages of a group's in its batch: a moment's truth.
     pub fn may_have<P: Platform>(&self, p: &P, group: GroupSlot) -> bool {
         self.groups.get(p) & group.bit() != 0

@@ -77,9 +77,12 @@ impl<'p, P: Platform> Manager<'p, P> {
             let before = state.charged.pages.get(p);
             let (order, node) = (pages.ilog2() as u8, self.node_here());
             let short = Shortage { order, node, nodes: NodeSet::ALL, kind: Kind::Anon, group: Some(id) };
-            let again = vain < VAIN && p.out_of_memory(&short);
-            self.emit(Event::OutOfMemory { again });
-            if !again {
+            let ask = || {
+                let again = p.out_of_memory(&short);
+                self.emit(Event::OutOfMemory { again });
+                again
+            };
+            if vain == VAIN || !ask() {
                 // Somebody may have ended while this was decided.
                 return look().unwrap_or(Room::None);
             }

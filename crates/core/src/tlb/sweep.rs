@@ -26,7 +26,7 @@ use crate::Manager;
 use crate::addr::PageNumber;
 use crate::charge::charge;
 use crate::cpu::CpuId;
-use crate::event::{Event, FlushReason};
+use crate::event::{Counter, Event, FlushReason};
 use crate::ipi;
 use crate::paging::{Entry, Stamp};
 use crate::percpu::{CpuGuard, Presence, Work};
@@ -86,6 +86,12 @@ impl<P: Platform> Manager<'_, P> {
     /// The number of the last sweep that has begun.
     pub(crate) fn epoch(&self) -> u64 {
         self.root.sweeps.epochs.last(self.platform())
+    }
+
+    /// Whether sweeps are as they are between two looks, and as many as were told: for audits of a quiet system.
+    pub(crate) fn audit_sweeps(&self) -> bool {
+        let (p, Sweeps { epochs, look }) = (self.platform(), &self.root.sweeps);
+        epochs.audit(p, look) && self.counter(Counter::Sweeps) == self.epoch()
     }
 
     /// How many sweeps are over.

@@ -336,6 +336,11 @@ impl Vma {
         );
     }
 
+    /// Whether a VMA behind this one could be one with it: for audits of a quiet system.
+    pub(crate) fn audit_apart<P: Platform>(&self, p: &P, next: &Vma) -> bool {
+        !self.continues_in(p, next)
+    }
+
     /// Whether `next` goes on where this ends, in every respect.
     fn continues_in<P: Platform>(&self, p: &P, next: &Vma) -> bool {
         let end = self.range(p).end();

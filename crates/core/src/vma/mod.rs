@@ -8,7 +8,7 @@ mod rmap_tree;
 mod space;
 mod together;
 
-pub(crate) use anon_vma::{AnonVma, Of, RmapTree};
+pub(crate) use anon_vma::{AnonVma, AnonVmaId, Of, RmapTree};
 pub(crate) use area::Vma;
 pub(crate) use space::{SpaceState, VmasAlone};
 

@@ -216,6 +216,32 @@ impl<'p, P: Platform> Manager<'p, P> {
         file.into_iter().chain(anon_vma)
     }
 
+    /// How many trees a VMA belongs to: for audits.
+    pub(crate) fn count_trees(&self, vma: &Vma) -> usize {
+        self.trees_of(vma).count()
+    }
+
+    /// How many VMAs are in a tree, if each `belongs` there, and they are in order: for audits of a quiet system.
+    pub(crate) fn audit_rmap(
+        &self,
+        rmap: &RmapTree,
+        of: Of,
+        belongs: impl Fn(&Vma) -> bool,
+    ) -> Option<usize> {
+        let (p, nodes, tree) = (self.platform(), ByIndex { mm: self, of }, &rmap.by_index);
+        let (mut last, mut count) = (None, 0);
+        let mut at = tree.first(p, &nodes);
+        while let Some(handle) = at {
+            let vma = self.vma(handle);
+            let key = nodes.key(vma);
+            // What it keeps about those below it would not change.
+            let good = last < Some(key) && key.1 <= rmap.linked.get(p) && belongs(vma) && !nodes.update(vma);
+            good.then_some(())?;
+            (last, count, at) = (Some(key), count + 1, tree.next(p, &nodes, handle));
+        }
+        Some(count)
+    }
+
     /// Visits the VMAs that show `index` of a file, or of an `anon_vma`, with the address where they do, until `each` has
     /// enough. Gives way between some of them, with the lock let go: the module says what that means. The caller holds no
     /// spin lock, and neither this lock nor one inside it.

@@ -2,7 +2,7 @@
 
 use super::extent::{Place, Purpose};
 use super::state::KernelRange;
-use super::{blocks, eager, pressure, purge};
+use super::{blocks, eager, pressure, purge, recount};
 use crate::Manager;
 use crate::addr::PageNumber;
 use crate::paging::{Entry, table};
@@ -68,6 +68,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) ->
         (counted, "kernel pages that wait and their count differ"),
         (waits.frames == sums.taken, "frames that wait for a purge and their count differ"),
     ];
+    let broken = checks.iter().find(|(good, _)| !good);
     Findings {
         pools: v.fixed_frames()
             + state.extents.frames(mm)
@@ -77,7 +78,7 @@ pub(super) fn look<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) ->
         tables,
         frames: sums.own + sums.taken,
         waiting_frames: sums.taken,
-        broken: checks.iter().find(|(good, _)| !good).map(|(_, what)| *what),
+        broken: broken.map(|(_, what)| *what).or_else(|| lazy.then(|| recount::look(mm, v)).flatten()),
     }
 }
 

@@ -38,6 +38,7 @@ mod lazy;
 mod list;
 mod pressure;
 mod purge;
+mod recount;
 mod request;
 mod returning;
 mod shard;

@@ -37,7 +37,7 @@ pub(super) fn tables(range: PageRange) -> usize {
 }
 
 /// The pages of an extent whose words name it.
-fn named(whole: PageRange) -> impl Iterator<Item = PageNumber> {
+pub(super) fn named(whole: PageRange) -> impl Iterator<Item = PageNumber> {
     let second = (whole.start.0 / GROUP + 1) * GROUP;
     let more = (second..whole.end().0).step_by(GROUP as usize);
     core::iter::once(whole.start.0).chain(more).map(PageNumber)
@@ -132,14 +132,22 @@ impl<'p> KernelRange<'p> {
 
     /// For a look at a quiet system.
     pub(super) fn each_used<P: Platform>(&self, mm: &Manager<'p, P>, mut each: impl FnMut(u32)) {
+        self.each_name(mm, |page, handle| {
+            if self.extent(mm, handle).range(mm.platform()).start == page {
+                each(handle);
+            }
+        });
+    }
+
+    /// Each address that names an extent, and that.
+    pub(super) fn each_name<P: Platform>(&self, mm: &Manager<'p, P>, mut each: impl FnMut(PageNumber, u32)) {
         let p = mm.platform();
         let first = self.range.start.0 / TOP;
         for (top, from) in self.used.iter().zip((first..).map(|n| n * TOP)) {
             for (n, middle) in words(mm, top) {
                 for (m, word) in words(mm, middle) {
-                    let start = PageNumber(from + n * FRAME + m);
                     let handle = word.get(p).checked_sub(1);
-                    handle.filter(|&handle| self.extent(mm, handle).range(p).start == start).map(&mut each);
+                    handle.into_iter().for_each(|handle| each(PageNumber(from + n * FRAME + m), handle));
                 }
             }
         }
@@ -154,7 +162,10 @@ impl<'p> KernelRange<'p> {
 }
 
 /// The words of the frame that this one names, if there is one, with their numbers.
-fn words<'p, P: Platform>(mm: &Manager<'p, P>, slot: &Word32) -> impl Iterator<Item = (u64, &'p Word32)> {
+pub(super) fn words<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    slot: &Word32,
+) -> impl Iterator<Item = (u64, &'p Word32)> {
     let count = if slot.get(mm.platform()) == 0 { 0 } else { PER_FRAME };
     (0..count).filter_map(move |n| Some((n as u64, below(mm, slot, n)?)))
 }

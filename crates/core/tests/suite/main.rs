@@ -54,6 +54,7 @@ mod pcp_orders;
 mod pins;
 mod pins_model;
 mod pitfalls;
+mod pool_readers;
 mod pool_slabs;
 mod pools;
 mod prot_none;

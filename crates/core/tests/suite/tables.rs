@@ -279,18 +279,32 @@ fn a_move_for_which_there_is_no_memory_leaves_no_tables() {
 #[test]
 fn a_table_in_the_middle_of_a_range_that_moves_goes() {
     const FIRST: u64 = 0x40000;
-    let host = Host::new(Setup::default());
-    host.run(bare("linux"), |mm| {
+    let ranges = |mm: &Mm<'_>, count| {
         let id = mm.create_space().unwrap();
         mm.space(id).switch_to().unwrap();
         let map = |at, count, prot| mm.space(id).map(pages(at, count), Backing::Anonymous, prot).unwrap();
         map(FIRST, 256, Prot::Read);
-        map(FIRST + 256, 1100, Prot::ReadWrite);
-        map(FIRST + 1356, 180, Prot::Read);
-        host.write(mm, id, FIRST + 700, 5).unwrap();
-        let before = machine::settled(mm).tables;
-        mm.space(id).move_range(pages(FIRST + 256, 1100), PageNumber(FIRST + 4096 + 256)).unwrap();
-        assert_eq!(machine::settled(mm).tables, before);
-        assert_eq!(host.read(mm, id, FIRST + 4096 + 700), Ok(5));
-    });
+        map(FIRST + 256, count, Prot::ReadWrite);
+        map(FIRST + 256 + count, 100, Prot::Read);
+        mm.platform().write(mm, id, FIRST + 700, 5).unwrap();
+        (id, machine::settled(mm).tables)
+    };
+    // As long as two tables, longer, and shorter.
+    for count in [768, 800, 1024, 1100] {
+        let host = Host::new(Setup::default());
+        host.run(bare("linux"), |mm| {
+            let (id, before) = ranges(mm, count);
+            mm.space(id).move_range(pages(FIRST + 256, count), PageNumber(FIRST + 4096 + 256)).unwrap();
+            assert_eq!(machine::settled(mm).tables, before, "{count}");
+            assert_eq!(host.read(mm, id, FIRST + 4096 + 700), Ok(5));
+        });
+        // Where the page could wait for a sweep, too: not with its table.
+        for policy in ["linux", "linux+free=sweep"] {
+            Host::new(Setup::default()).run(bare(policy), |mm| {
+                let (id, before) = ranges(mm, count);
+                mm.space(id).unmap(pages(FIRST + 256, count)).unwrap();
+                assert_eq!(machine::settled(mm).tables, before - 1, "{policy}: {count}");
+            });
+        }
+    }
 }

@@ -78,3 +78,32 @@ fn count_below<P: Platform>(
     }
     (found, good && (level == 0 || own == mm.memmap().get(table).refs.get(mm.platform())))
 }
+
+/// Shows `each` the addresses of every table below this one: for audits of a quiet system.
+pub(crate) fn each_span<P: Platform>(
+    mm: &Manager<'_, P>,
+    root: FrameNumber,
+    each: &mut dyn FnMut(PageRange),
+) {
+    fn below<P: Platform>(
+        mm: &Manager<'_, P>,
+        (table, level, base): (FrameNumber, u32, u64),
+        each: &mut dyn FnMut(PageRange),
+    ) {
+        let (slots, span) = (if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 }, 1u64 << (9 * level));
+        if mm.memmap().get(table).refs.get(mm.platform()) == 0 {
+            return;
+        }
+        for i in 0..slots {
+            let entry = slot(mm, (table, level), i as usize).get();
+            if entry.is_present() && !is_large(entry, level) {
+                let at = base + i * span;
+                each(PageRange::new(PageNumber(at), span));
+                if level > 1 {
+                    below(mm, (entry.frame(), level - 1, at), each);
+                }
+            }
+        }
+    }
+    below(mm, (root, ROOT_LEVEL, 0), each);
+}

@@ -54,8 +54,10 @@ impl Unhooked {
 /// Whether a table may go with a range: one that leads to nothing but pages in `gap`.
 pub(crate) fn goes(range: PageRange, gap: PageRange) -> bool {
     let ends = [range.start, PageNumber(range.end().0 - 1)];
-    ends.into_iter().any(|page| gap.covers(PageRange::new(page.large(), LARGE_PAGES)))
-        || range.pages > 2 * LARGE_PAGES
+    // One that lies in the range as a whole, or at an end of it.
+    let first = range.start.0.next_multiple_of(LARGE_PAGES);
+    first + LARGE_PAGES <= range.end().0
+        || ends.into_iter().any(|page| gap.covers(PageRange::new(page.large(), LARGE_PAGES)))
 }
 
 /// Whether a table on the way to an end of `range` leads to others than pages in `gap`, and to none but those in `wider`.

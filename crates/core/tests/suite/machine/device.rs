@@ -86,6 +86,7 @@ impl BlockDevice for Host {
         self.next(&self.on_forget);
     }
     fn end(&self, store: Store) {
+        self.enter_end(store);
         if let Some(other) = self.device.get() {
             other.end(store);
         }
@@ -116,10 +117,13 @@ impl BlockDevice for Host {
     }
     fn page_mkwrite(&self, file: FileId, block: u64) -> Result<(), WriteRefused> {
         if let Some(other) = self.device.get() {
-            return other.page_mkwrite(file, block);
+            let answer = other.page_mkwrite(file, block);
+            self.enter_mkwrite(answer.is_ok());
+            return answer;
         }
         self.mkwrites.borrow_mut().push((file, block));
         self.next(&self.on_mkwrite);
+        self.enter_mkwrite(!self.refuse_mkwrite.get());
         if self.refuse_mkwrite.get() {
             return Err(WriteRefused);
         }

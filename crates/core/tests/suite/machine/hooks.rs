@@ -142,6 +142,8 @@ impl Host {
         if now {
             let placed = self.at_touch.borrow_mut().pop_front();
             (placed.expect("it is due").hook)(self.manager());
+            // The touch comes now: what was the core's may be so no more.
+            self.enter_touch(at);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use quietmm::platform::Store;
+use quietmm::platform::{Store, WaitKey};
 use quietmm::{Audit, CpuId, Event, FrameNumber, Kind, PageNumber, SpaceId};
 
 use super::{Happened, Host, Mm};
@@ -32,8 +32,21 @@ pub(super) struct Books {
     /// Requests carried out, and asked for.
     served: (u64, u64),
     faulted: u64,
-    /// Whether a large page was ever mapped: its one entry is 512 pages here.
-    large: bool,
+    /// Large pages that are mapped: the one entry of each is 512 pages here.
+    large: u64,
+    /// The same thing, reported in two ways: large pages that were made, and mapped; tasks that began to reclaim, and ended.
+    large_made: (u64, u64),
+    stalls: (u64, u64),
+    /// The same thing, reported and seen.
+    mkwrites: (u64, u64),
+    mkwrites_refused: (u64, u64),
+    caches_asked: (u64, u64),
+    caches_freed: (u64, u64),
+    victims: (u64, u64),
+    kswapd_woken: (u64, u64),
+    purger_woken: (u64, u64),
+    /// Files that the device has heard the end of.
+    ended: BTreeSet<Store>,
     /// The first that is not as it must be.
     wrong: Option<String>,
 }
@@ -45,7 +58,7 @@ impl Books {
         }
     }
 
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &Event, online: Option<u32>) {
         match *event {
             Event::Taken { frame, order, .. } => {
                 for frame in (0..1 << order).map(|n| frame.add(n)) {
@@ -60,7 +73,8 @@ impl Books {
                 }
             }
             Event::Mapped { space, page, frame, pages } => {
-                self.large |= pages > 1;
+                self.large += u64::from(pages > 1);
+                self.large_made.1 += u64::from(pages > 1);
                 for n in 0..pages {
                     let page = PageNumber(page.0 + u64::from(n));
                     let before = self.mapped.insert((space, page), frame.add(n));
@@ -70,6 +84,7 @@ impl Books {
                 }
             }
             Event::Unmapped { space, page, frame, pages, .. } => {
+                self.large = self.large.wrapping_sub(u64::from(pages > 1));
                 for n in 0..pages {
                     let page = PageNumber(page.0 + u64::from(n));
                     let before = self.mapped.remove(&(space, page));
@@ -96,7 +111,13 @@ impl Books {
                 self.served.1 += u64::from(targets);
                 self.must(targets > 0, || "a flush of nobody".to_string());
             }
-            Event::Drained { sent, .. } => self.served.1 += u64::from(sent),
+            Event::Drained { sent, saved, .. } => {
+                self.served.1 += u64::from(sent);
+                let all = |online: u32| sent + saved == sent.max(online - 1);
+                // One may be about to leave.
+                let good = online.is_none_or(|online| all(online) || online > 1 && all(online - 1));
+                self.must(good, || format!("a drain asks {sent} CPUs and spares {saved} of {online:?}"));
+            }
             Event::FlushServed => self.served.0 += 1,
             Event::FlushedPages { pages } => self.flushed_pages.0 += u64::from(pages),
             Event::FlushedAll => self.flushed_all.0 += 1,
@@ -106,6 +127,21 @@ impl Books {
             Event::SwappedOut => self.swapped_out.0 += 1,
             Event::SwappedIn { .. } => self.swapped_in.0 += 1,
             Event::Faulted { .. } => self.faulted += 1,
+            Event::LargeFaulted | Event::LargeCollapsed => self.large_made.0 += 1,
+            Event::LargeSplit => self.large = self.large.wrapping_sub(1),
+            Event::AllocStall => self.stalls.0 += 1,
+            Event::AllocStallEnds { .. } => self.stalls.1 += 1,
+            Event::WriteAsked { may } => {
+                self.mkwrites.0 += 1;
+                self.mkwrites_refused.0 += u64::from(!may);
+            }
+            Event::CachesAsked { frames } => {
+                self.caches_asked.0 += 1;
+                self.caches_freed.0 += u64::from(frames);
+            }
+            Event::OutOfMemory { .. } => self.victims.0 += 1,
+            Event::KswapdWoken => self.kswapd_woken.0 += 1,
+            Event::VmapPurgeWanted => self.purger_woken.0 += 1,
             _ => {}
         }
     }
@@ -121,10 +157,14 @@ impl Host {
             Happened::Event(Event::Freed { frame, order }) => self.note_foreign(frame, order, true),
             _ => {}
         }
+        let online = match what {
+            Happened::Event(Event::Drained { .. }) => self.count_online(),
+            _ => None,
+        };
         let mut books = self.books.borrow_mut();
         books.disk = self.setup.disk;
         match what {
-            Happened::Event(event) => books.event(event),
+            Happened::Event(event) => books.event(event, online),
             Happened::Interrupt(_) => books.interrupts.1 += 1,
             Happened::FlushPage(..) | Happened::FlushKernelPage(..) => books.flushed_pages.1 += 1,
             Happened::FlushSpace(_) => books.flushed_all.1 += 1,
@@ -132,6 +172,43 @@ impl Host {
             Happened::Broadcast(..) => books.broadcasts.1 += 1,
             Happened::DiskWrite(..) => {}
         }
+    }
+
+    fn count_online(&self) -> Option<u32> {
+        // Parts of the core that stand alone have none.
+        (!self.manager.get().is_null()).then_some(())?;
+        // It is no step of what the CPU does.
+        let placing = self.placing.replace(false);
+        let online = (0..self.setup.cpus).filter(|&cpu| self.manager().is_online(CpuId(cpu as u16))).count();
+        self.placing.set(placing);
+        Some(online as u32)
+    }
+
+    /// A file system was asked, or the kernel's caches, or for a victim; somebody was woken; a file or a device has ended.
+    pub(super) fn enter_mkwrite(&self, may: bool) {
+        let mut books = self.books.borrow_mut();
+        books.mkwrites.1 += 1;
+        books.mkwrites_refused.1 += u64::from(!may);
+    }
+
+    pub(super) fn enter_shrink(&self, frames: u32) {
+        let mut books = self.books.borrow_mut();
+        books.caches_asked.1 += 1;
+        books.caches_freed.1 += u64::from(frames);
+    }
+
+    pub(super) fn enter_victim(&self) {
+        self.books.borrow_mut().victims.1 += 1;
+    }
+
+    pub(super) fn enter_wake(&self, key: WaitKey) {
+        let mut books = self.books.borrow_mut();
+        books.kswapd_woken.1 += u64::from(matches!(key, WaitKey::Kswapd(_)));
+        books.purger_woken.1 += u64::from(key == WaitKey::VmapPurge);
+    }
+
+    pub(super) fn enter_end(&self, store: Store) {
+        self.books.borrow_mut().ended.insert(store);
     }
 
     fn note_foreign(&self, first: FrameNumber, order: u8, foreign: bool) {
@@ -198,6 +275,20 @@ impl Host {
                 assert_eq!(stale, None, "CPU {cpu} has cached what it cannot walk to");
             });
         }
+        // The device need not keep what it was told has ended.
+        let disk = self.disk.borrow();
+        for &(store, block) in disk.keys() {
+            if let Store::File(id) = store
+                && mm.file(id).size().is_err()
+            {
+                let ended = self.books.borrow().ended.contains(&store);
+                assert!(
+                    ended,
+                    "{id:?} has ended, and the device, which keeps page {block} of it, was not told"
+                );
+            }
+        }
+        drop(disk);
         self.placing.set(placing);
     }
 
@@ -208,11 +299,11 @@ impl Host {
         let used = audit.total - audit.reserved - audit.free - audit.offline;
         assert_eq!(books.taken.len() as u64, used, "frames in use, reported and counted");
         let mapped = books.mapped.len() as u64;
-        assert!(mapped >= audit.mapped, "{mapped} pages mapped are reported, and {} are", audit.mapped);
-        assert!(
-            books.large || mapped == audit.mapped,
-            "{mapped} pages mapped are reported, and {} are",
-            audit.mapped
+        let (entries, large) = (audit.mapped, books.large);
+        assert_eq!(
+            mapped,
+            entries + 511 * large,
+            "{mapped} pages mapped are reported, and {entries} entries are, {large} of them of large pages"
         );
         assert!(books.writing.is_empty(), "{:?} are written out for ever", books.writing);
         let same = [
@@ -225,6 +316,15 @@ impl Host {
             ("pages that left their caches", books.forgotten),
             ("pages read from swap", books.swapped_in),
             ("pages written to swap", books.swapped_out),
+            ("large pages made, and mapped", books.large_made),
+            ("tasks that began to reclaim, and ended", books.stalls),
+            ("times that a file system was asked", books.mkwrites),
+            ("times that it said no", books.mkwrites_refused),
+            ("times that the kernel's caches were asked", books.caches_asked),
+            ("frames that they gave back", books.caches_freed),
+            ("times that a victim was asked for", books.victims),
+            ("times that a kswapd was woken", books.kswapd_woken),
+            ("times that the purger was woken", books.purger_woken),
         ];
         for (what, (reported, seen)) in same {
             assert_eq!(reported, seen, "{what}: reported, and seen by the machine");

@@ -240,6 +240,7 @@ impl Services for Host {
         }
     }
     fn out_of_memory(&self, short: &Shortage) -> bool {
+        self.enter_victim();
         self.shortages.borrow_mut().push(*short);
         let asked = self.on_out_of_memory.borrow_mut().take();
         let Some(mut asked) = asked else { return false };
@@ -248,6 +249,7 @@ impl Services for Host {
         answer
     }
     fn wake(&self, key: WaitKey) {
+        self.enter_wake(key);
         self.woken.borrow_mut().push(key);
     }
     fn shrinker(&self) -> Option<&dyn Shrinker> {
@@ -263,7 +265,9 @@ impl Shrinker for Host {
         assert!(self.irqs[self.current.get() as usize].get(), "the kernel may wait here");
         self.asks.borrow_mut().push(*ask);
         let shrinks = self.on_shrink.borrow().clone();
-        shrinks.map_or(0, |shrinks| shrinks(ask))
+        let frames = shrinks.map_or(0, |shrinks| shrinks(ask));
+        self.enter_shrink(frames);
+        frames
     }
 }
 
