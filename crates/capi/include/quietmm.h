@@ -633,7 +633,7 @@ struct quietmm_space_usage {
 };
 
 // What became of pages that were to move.
-struct quietmm_migrated {
+struct quietmm_Migrated {
     // Pages that moved.
     uint64_t moved;
     // Pages in memory that were to move and are where they were.
@@ -945,7 +945,7 @@ enum quietmm_error quietmm_space_migrate_all(const struct quietmm *mm,
                                              struct quietmm_range range,
                                              uint64_t from,
                                              uint16_t node,
-                                             struct quietmm_migrated *done);
+                                             struct quietmm_Migrated *done);
 
 // Resolves a page fault at an address in bytes: `access` is one of `enum quietmm_access`. On, on a task's stack, no spin lock: it may wait
 // for memory and for devices. OK: the program tries again. NOT_MAPPED, NOT_PERMITTED, BEYOND_FILE: its own fault. DEVICE, SWAP_DEVICE: its
@@ -1152,7 +1152,7 @@ enum quietmm_error quietmm_file_migrate(const struct quietmm *mm,
                                         uint64_t pages,
                                         uint64_t from,
                                         uint16_t node,
-                                        struct quietmm_migrated *done);
+                                        struct quietmm_Migrated *done);
 
 // How many of its pages are in memory. Any context but a handler.
 enum quietmm_error quietmm_file_cached_pages(const struct quietmm *mm,

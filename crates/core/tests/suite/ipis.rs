@@ -214,7 +214,7 @@ const OPERATIONS: [Operation; 30] = [
             let done = mm.space(id).migrate_all(pages(at, n), near, NodeId(1));
             assert_eq!(done, Ok(Migrated { moved: n, stayed: 0 }));
         },
-        flushes: |n| n.div_ceil(64),
+        flushes: |n| n.div_ceil(32),
         ..PLAIN
     },
     Operation {
