@@ -21,6 +21,7 @@ pub(super) fn all() -> Vec<Scenario> {
         move_write(),
         migrate_write(),
         migrate_share(),
+        migrate_copy(),
         fork_write(),
         fork_unsure(),
         shoot_shoot(),
@@ -269,6 +270,37 @@ fn migrate_share() -> Scenario {
     })
     .cpu(|task| {
         let _ = task.write(1, AT);
+    })
+}
+
+fn reads(task: &Task<'_>) {
+    task.promise(task.read_file(0, 0) == 7, "what was written to the file is there");
+}
+
+fn migrate_copy() -> Scenario {
+    Scenario::new(
+        "migrate-copy",
+        "a page of a file that somebody reads by copy moves to another node, and is reclaimed there",
+        "linux",
+    )
+    .machine(|setup| (setup.frames, setup.nodes) = (384, 2))
+    .shows(&[Rule::ContentBeforeFound, Rule::MovedStaysDirty])
+    .repeats(&[6])
+    .before(|task| {
+        task.create_file(4);
+        task.as_cpu(1, |task| task.write_file(0, 0, 7));
+        task.settle();
+    })
+    .cpu(|task| task.migrate_file(0, 0))
+    .cpu(reads)
+    .after(|task| {
+        task.settle();
+        task.take_all_memory();
+        while task.mm().file(task.file(0)).cached_pages() != Ok(0) {
+            task.promise(task.reclaim(), "there is a page to be reclaimed");
+        }
+        task.give_back(8);
+        task.as_cpu(1, reads);
     })
 }
 
