@@ -9,7 +9,7 @@ use crate::pool::Pool;
 use crate::profile::Scope;
 use crate::reclaim::Clock;
 use crate::swap::SwapDevices;
-use crate::sync::{SpinLock, Word32};
+use crate::sync::{SpinLock, Word32, Word64};
 use crate::tlb::{BatchSlot, Sweeps, Swept};
 use crate::vma::{AnonVma, SpaceState, Vma};
 use crate::writeback::{Dirty, Writing};
@@ -35,6 +35,8 @@ pub(crate) struct Root {
     pub clock: Clock,
     pub sweeps: Sweeps,
     pub swept: Swept,
+    /// When somebody who found no memory last looked for empty tables in vain; 0 if the last one found some, or nobody did.
+    pub tables_looked: Word64,
     /// CPUs that run.
     pub online: CpuMask,
     pub online_cpus: Word32,

@@ -12,6 +12,8 @@
 //! A table that two VMAs share stays until one is unmapped. Who reclaims waits for no VMAs: whoever has them may wait for memory, and he may be
 //! the one who holds those of a space himself.
 
+use core::sync::atomic::Ordering;
+
 use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::charge::charge;
@@ -34,6 +36,8 @@ const TOGETHER: u64 = 64;
 /// Tables looked at while the VMAs are shared, and while they are held alone.
 const LOOKS: u32 = 1024;
 const LOOKS_ALONE: u32 = 2 * TOGETHER as u32;
+/// For so long nobody who finds no memory looks again where a look has found nothing, in nanoseconds: it reads all tables.
+const LOOK_AGAIN_NS: u64 = 100_000_000;
 
 /// Whether the VMAs are waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,9 +90,17 @@ impl<P: Platform> Space<'_, '_, P> {
 impl<'p, P: Platform> Manager<'p, P> {
     /// The same of all spaces, or of those of a group, but for those whose VMAs somebody holds. Needs interrupts on and no spin lock held. May wait.
     pub(crate) fn reclaim_tables(&self, of: Option<GroupSlot>, work: &mut Work<'_, 'p, P>) -> u64 {
-        let mut freed = 0;
-        if self.platform().broken(Rule::TablesBeforeVictim) {
+        let (p, looked, mut freed) = (self.platform(), &self.root.tables_looked, 0);
+        // Relaxed, here and below: it is advice.
+        let look_again = |last: u64| last == 0 || p.now().0 >= last + LOOK_AGAIN_NS;
+        if p.broken(Rule::TablesBeforeVictim)
+            || of.is_none() && !look_again(looked.load(p, Ordering::Relaxed))
+        {
             return freed;
+        }
+        if of.is_none() {
+            // Others who find no memory meanwhile do not look too.
+            looked.store(p, p.now().0.max(1), Ordering::Relaxed);
         }
         for slot in self.space_slots() {
             work.did(cost::VMA);
@@ -99,6 +111,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 // One that has ended has none.
                 freed += self.free_emptied(id, Vmas::Tried, work).unwrap_or(0);
             }
+        }
+        if of.is_none() {
+            looked.store(p, if freed > 0 { 0 } else { p.now().0.max(1) }, Ordering::Relaxed);
         }
         freed
     }

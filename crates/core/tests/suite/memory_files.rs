@@ -450,7 +450,10 @@ fn what_is_out_is_charged_to_nobody_and_what_comes_back_to_who_wants_it() {
         assert!((AT..AT + 16).all(|page| seen(mm, 0, id, page) == Ok(page)));
         assert!(charged(groups[0]) >= before + 16);
         squeeze(mm);
-        assert_eq!((in_swap(mm, file), charged(groups[0])), (32, before));
+        // But for tables, which are looked for now and then.
+        assert_eq!(in_swap(mm, file), 32);
+        assert!((before..before + 4).contains(&charged(groups[0])), "{before}, {}", charged(groups[0]));
+        let before = charged(groups[0]);
         // Its limit holds for them.
         mm.group(groups[0]).set_limit(before + 8).unwrap();
         assert!((AT..AT + 32).all(|page| seen(mm, 0, id, page) == Ok(page)));
