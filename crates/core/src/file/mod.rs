@@ -24,9 +24,7 @@ use crate::kind::Kind;
 use crate::memmap::{Frame, flag};
 use crate::platform::{Platform, Store, Transfer};
 use crate::resched::{Work, cost};
-use crate::rule::Rule;
 use crate::view::File;
-use state::CACHE_AND_CALLER;
 pub(crate) use state::{FileAt, FilePage, FileState, MAX_PAGES};
 use tree::{Cached, Insert};
 pub use window::ReadAhead;
@@ -285,7 +283,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         frame.owner.set(p, id.0);
         frame.index.set(p, index);
         frame.maps.set(p, 0);
-        frame.refs.set(p, CACHE_AND_CALLER);
+        frame.refs.set(p, Frame::CACHE_AND_CALLER);
         let memory = if self.is_memory_file(id) { flag::MEMORY } else { 0 };
         frame.state.set(p, frame.state.get(p) | flag::LOCKED | flag::UNREAD | memory);
         Ok(n)
@@ -371,12 +369,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (file, index) = (self.file_at(FileSlot(frame.owner.get(p))), frame.index.get(p));
         let _guard = file.lock.lock(self);
         // The file may have ended, and its slot may be another file's by now.
-        if self.cached_at(file, index) != Some(n) {
-            return false;
-        }
-        if p.broken(Rule::FreezeBeforeFree) {
-            frame.refs.set(p, 0);
-        } else if frame.refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+        if self.cached_at(file, index) != Some(n) || !frame.freeze(p) {
             return false;
         }
         self.memmap().get(new).set_flags(p, frame.state.load(p, Ordering::Acquire) & flags);
@@ -390,22 +383,16 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn remove_cached(&self, file: &FileState, index: u64, n: FrameNumber) -> bool {
         let p = self.platform();
         let _guard = file.lock.lock(self);
-        let refs = &self.memmap().get(n).refs;
+        let frame = self.memmap().get(n);
         // The file may have ended, and its slot may be another file's by now.
-        if self.cached_at(file, index) != Some(n) {
-            return false;
-        }
-        if p.broken(Rule::FreezeBeforeFree) {
-            refs.set(p, 0);
-        } else if refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+        if self.cached_at(file, index) != Some(n) || !frame.freeze(p) {
             return false;
         }
         // Only now that nobody can reach the page: it may have been mapped, written and unmapped again since
         // the caller looked, and its dirtiness came before those references were dropped.
-        let frame = self.memmap().get(n);
         let state = frame.state.load(p, Ordering::Acquire);
         if state & flag::DIRTY != 0 {
-            frame.refs.store(p, CACHE_AND_CALLER, Ordering::Release);
+            frame.refs.store(p, Frame::CACHE_AND_CALLER, Ordering::Release);
             return false;
         }
         self.tree_remove(file, index);

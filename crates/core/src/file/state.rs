@@ -84,9 +84,6 @@ pub(crate) enum FilePage {
 /// Pages of the longest file.
 pub(crate) const MAX_PAGES: u64 = 1 << 40;
 
-/// The references to a page that only reclaim and the cache hold.
-pub(super) const CACHE_AND_CALLER: u32 = 2;
-
 impl FileState {
     /// The handle of the file that is here, in this slot, also while it ends.
     pub fn id<P: Platform>(&self, p: &P, slot: FileSlot) -> FileId {

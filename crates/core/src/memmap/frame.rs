@@ -246,6 +246,19 @@ impl Frame {
         self.state.fetch_or(p, flag::LOCKED, Ordering::Acquire) & flag::LOCKED == 0
     }
 
+    /// The references to a page that only its cache and the caller hold.
+    pub const CACHE_AND_CALLER: u32 = 2;
+
+    /// Nobody gets a reference to the page any more, if only its cache and the caller hold it; says whether that is so. Under the lock under which the
+    /// cache hands out references.
+    pub fn freeze<P: Hooks>(&self, p: &P) -> bool {
+        if p.broken(Rule::FreezeBeforeFree) {
+            self.refs.set(p, 0);
+            return true;
+        }
+        self.refs.replace(p, Self::CACHE_AND_CALLER, 0, Ordering::AcqRel).is_ok()
+    }
+
     /// The lock of the page table that this frame holds.
     pub fn table_lock(&self) -> &SpinLock<{ Scope::TableLock as u8 }> {
         const { assert!(size_of::<SpinLock>() == size_of::<Link>()) };

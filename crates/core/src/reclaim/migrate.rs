@@ -39,9 +39,6 @@ pub(crate) enum Destination {
 /// Pages that move with one flush: so many that others who want the CPU wait no longer than for reclaim.
 pub(crate) const AT_ONCE: usize = 32;
 
-/// The references of a page that only its cache and whoever moves it hold.
-const CACHE_AND_CALLER: u32 = 2;
-
 /// Moves pages that the caller holds, [`AT_ONCE`] at most, with one flush; drops the references. Those on which somebody works stay. Returns how many moved,
 /// and how many were on no list: they may be on their way to one. May wait.
 pub(crate) fn migrate<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber], to: Destination) -> (u32, u32) {
@@ -185,7 +182,7 @@ pub(super) fn replace<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, new: Fra
     to.owner.set(p, from.owner.get(p));
     to.index.set(p, from.index.get(p));
     to.maps.set(p, 0);
-    to.refs.set(p, CACHE_AND_CALLER);
+    to.refs.set(p, Frame::CACHE_AND_CALLER);
     // As one that is being read: who finds it waits (INV-12).
     to.state.set(p, to.state.get(p) | flag::LOCKED | flag::UNREAD);
     let done = match slot {

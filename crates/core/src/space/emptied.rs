@@ -58,7 +58,7 @@ enum Found {
 impl<P: Platform> Space<'_, '_, P> {
     /// Gives the page tables of the space back in which nothing is left, though something is mapped where they lie; returns how many. They come again
     /// when they are wanted. For a kernel that looks after its spaces now and then; the core does it by itself for spaces whose VMAs nobody holds, before
-    /// it asks for a victim. Looks at all tables, with points to give way. May wait.
+    /// it asks for a victim, but for 100 ms after it has found none. Looks at all tables, with points to give way. May wait.
     ///
     /// One flush for 64 of them, thus at most one IPI per CPU that uses the space, the lazy ones too (INV-9); none where none is found.
     ///

@@ -13,9 +13,6 @@ use crate::memmap::{Frame, flag};
 use crate::platform::{Platform, Store};
 use crate::rule::Rule;
 
-/// The references to a page that only reclaim and the swap cache hold.
-const CACHE_AND_CALLER: u32 = 2;
-
 /// What came of putting a page into the swap cache.
 pub(super) enum Inserted {
     /// It is in.
@@ -213,9 +210,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if frame.state.load(p, Ordering::Acquire) & flag::DIRTY != 0 && cluster.users(slot) > 0 {
             return false;
         }
-        if p.broken(Rule::FreezeBeforeFree) {
-            frame.refs.set(p, 0);
-        } else if frame.refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+        if !frame.freeze(p) {
             return false;
         }
         frame.set_slot(p, None);
@@ -243,12 +238,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn swap_replace(&self, n: FrameNumber, slot: u32, new: FrameNumber, flags: u32) -> bool {
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let cluster = Cluster::of(self, slot);
-        if cluster.page(slot) != Some(n) {
-            return false;
-        }
-        if p.broken(Rule::FreezeBeforeFree) {
-            frame.refs.set(p, 0);
-        } else if frame.refs.replace(p, CACHE_AND_CALLER, 0, Ordering::AcqRel).is_err() {
+        if cluster.page(slot) != Some(n) || !frame.freeze(p) {
             return false;
         }
         self.memmap().get(new).set_flags(p, frame.state.load(p, Ordering::Acquire) & flags);

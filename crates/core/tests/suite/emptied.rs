@@ -243,6 +243,31 @@ fn nobody_has_to_end_for_tables_in_which_nothing_is_left() {
     assert_eq!(short_of_memory(Some(Rule::TablesBeforeVictim)), (false, 1));
 }
 
+/// A look reads all tables, so one that found nothing is not made again for a while, however many find no memory.
+#[test]
+fn what_was_looked_for_in_vain_is_looked_for_later() {
+    let host = Host::new(Setup { frames: 1024, ..setup(2) });
+    host.run(Config { page_lists: pcp(1), ..bare("linux") }, |mm| {
+        let (id, _) = cut(mm, 1);
+        mm.space(id).free_empty_tables().unwrap();
+        let held = take_free(mm);
+        let came = |at| {
+            host.clock.set(at);
+            let before = counted(mm, Counter::OutOfMemory);
+            let got = mm.frames().alloc(0, AllocFrom::HERE);
+            got.map(|frame| give_back(mm, vec![frame])).is_ok() && counted(mm, Counter::OutOfMemory) == before
+        };
+        assert!(!came(1_000_000_000), "there is none");
+        give_back(mm, held);
+        let (other, _) = cut(mm, 40);
+        let held = take_free(mm);
+        assert!(!came(1_099_999_999), "not yet");
+        assert!(came(1_100_000_001));
+        assert_eq!(mm.space(other).free_empty_tables(), Ok(0));
+        give_back(mm, held);
+    });
+}
+
 /// The same where a group may have no more: the tables are of a space of its own, or of another group's. Whether a page comes in another space of it.
 fn group_at_its_limit(own: bool, broken: Option<Rule>) -> Result<(), Error> {
     let host = Host::new(Setup { frames: 2048, ..setup(2) });
