@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use quietmm_workloads::trace::Recording;
-use quietmm_workloads::trace::recording::{Victim, What};
+use quietmm_workloads::trace::recording::{Event, Victim, What};
+
+use crate::syscall::takes;
 
 /// Calls of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,6 +56,9 @@ pub struct Summary {
     pub write_faults: u64,
     /// Calls by name.
     pub calls: BTreeMap<&'static str, Calls>,
+    /// Calls that change entries of a space and ended while another such call of the same space was under way. Linux cannot know then which of
+    /// the other's entries are flushed, and flushes all of the space, even if the call found nothing (`mm_tlb_flush_nested`).
+    pub overlapping: u64,
     /// Flush requests received for the program, if recorded.
     pub received: Option<u64>,
     /// Flush requests that the whole machine's CPUs received.
@@ -85,6 +90,7 @@ impl Summary {
             faults: about.faults.then_some(0),
             write_faults: 0,
             calls: BTreeMap::new(),
+            overlapping: overlapping(recording),
             received: about.received.program,
             machine: about.received.machine,
             victims: [0; 4],
@@ -151,6 +157,41 @@ impl Summary {
     }
 }
 
+/// How many calls ended while another of their space was under way. A recording has calls in the order of their ends, so those that were under way
+/// when one ended are among those behind it.
+fn overlapping(recording: &Recording<'_>) -> u64 {
+    let mut space_of: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut spaces = 0;
+    let mut calls = Vec::new();
+    for Event { at, thread, what, .. } in recording.events() {
+        let took = match what {
+            What::Start { by, shares: true, .. } if by != thread => {
+                let space = space_of.get(&by).copied().unwrap_or_default();
+                space_of.insert(thread, space);
+                continue;
+            }
+            What::Start { .. } | What::Exec(_) => {
+                spaces += 1;
+                space_of.insert(thread, spaces);
+                continue;
+            }
+            What::Unmap { call, .. } | What::Protect { call, .. } => call.took,
+            What::Advise { advice, call, .. } if takes(advice) => call.took,
+            _ => continue,
+        };
+        calls.push((space_of.get(&thread).copied().unwrap_or_default(), at.saturating_sub(took), at));
+    }
+    // The earliest beginning of those behind, of each space.
+    let mut earliest: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut count = 0;
+    for &(space, began, ended) in calls.iter().rev() {
+        let others = earliest.entry(space).or_insert(u64::MAX);
+        count += u64::from(*others < ended);
+        *others = began.min(*others);
+    }
+    count
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = if self.bounded { " (a part of its run)" } else { "" };
@@ -189,6 +230,13 @@ impl fmt::Display for Summary {
                 _ => format!(", {mean:.1} us each, half of them at most {median:.1} us"),
             };
             writeln!(f, "{name:<12} {count}, {pages}{took}")?;
+        }
+        if self.overlapping > 0 {
+            writeln!(
+                f,
+                "overlapping  {} that may flush ended while another of the same space was under way: Linux flushes all for each",
+                several(self.overlapping, "call")
+            )?;
         }
         match self.received {
             Some(received) => writeln!(

@@ -233,6 +233,7 @@ fn to_json(shown: &Summary) -> Value {
         "faults": shown.faults,
         "write_faults": shown.write_faults,
         "calls": shown.calls.iter().map(calls).collect::<Map<_, _>>(),
+        "overlapping_calls": shown.overlapping,
         "flushes_received": shown.received,
         "flushes_received_machine": shown.machine,
         "victims": { "threads": threads, "idle": idle, "left": left, "others": others },

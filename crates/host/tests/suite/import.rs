@@ -131,6 +131,39 @@ fn call_stacks_of_perf_script_go_with_their_calls() {
 }
 
 #[test]
+fn calls_that_end_while_another_of_their_space_is_under_way_are_counted() {
+    let thread = "clone(child_stack=NULL, flags=CLONE_VM|CLONE_THREAD) = 2 <0.000010>";
+    let process = "clone(child_stack=NULL, flags=SIGCHLD) = 2 <0.000010>";
+    let drops = "madvise(0x7f0000001000, 4096, MADV_DONTNEED";
+    // Thread 1 unmaps from 1000 to 1100 us, thread 2 calls from `from` to `to`.
+    for (how, made, call, from, to, count) in [
+        ("inside", thread, drops, 1050, 1060, 1),
+        ("it begins inside", thread, drops, 1090, 1110, 1),
+        ("it ends inside", thread, drops, 990, 1010, 1),
+        ("before", thread, drops, 980, 999, 0),
+        ("after", thread, drops, 1101, 1110, 0),
+        ("advice that takes nothing", thread, &drops.replace("DONTNEED", "WILLNEED"), 1050, 1060, 0),
+        ("rights", thread, "mprotect(0x7f0000001000, 4096, PROT_NONE", 1050, 1060, 1),
+        ("in a space of its own", process, drops, 1050, 1060, 0),
+    ] {
+        let name = call.split('(').next().unwrap();
+        let took = (to - from) as f64 / 1e6;
+        let mut lines = [
+            (100, 1, made.to_owned()),
+            (1000, 1, "munmap(0x7f0000000000, 8192 <unfinished ...>".to_owned()),
+            (1100, 1, "<... munmap resumed>) = 0 <0.000100>".to_owned()),
+            (from, 2, format!("{call} <unfinished ...>")),
+            (to, 2, format!("<... {name} resumed>) = 0 <{took:.6}>")),
+        ];
+        lines.sort();
+        let text: String =
+            lines.iter().map(|(at, tid, what)| format!("{tid} 1700000000.{at:06} {what}\n")).collect();
+        let (_, bytes) = imported("overlap", &mut text.as_bytes(), Form::Strace).unwrap();
+        assert_eq!(parsed(&bytes).0.overlapping, count, "{how}\n{text}");
+    }
+}
+
+#[test]
 fn ftrace_is_read_and_what_it_lost_is_counted() {
     let (imported, bytes) = imported("ftrace", &mut FTRACE.as_bytes(), Form::Events).unwrap();
     let (summary, events) = parsed(&bytes);
