@@ -10,8 +10,8 @@ use machine::swapping::{DEVICE, sound, squeeze, swapping, take_free};
 use machine::{Mm, bare, counted, give_back, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::{
-    Counter, Error, FileId, FrameNumber, Kind, Migrated, NodeId, NodeSet, PageNumber, Prot, Rule, SpaceId,
-    Term, UserAccess,
+    Advice, Counter, Error, FileId, FrameNumber, Kind, Migrated, NodeId, NodeSet, PageNumber, Prot, Rule,
+    SpaceId, Term, UserAccess,
 };
 
 const COUNT: u64 = 8;
@@ -475,4 +475,34 @@ fn what_spaces_share_leaves_a_block_for_another_frame_and_not_for_swap() {
             sound(mm);
         });
     }
+}
+
+/// A page moves while somebody has the VMAs of one of its spaces alone, so that its entry there names a slot of no device; no other space keeps it.
+/// Whether the entry leads to the page at once; then there is a device, and memory is short: how many of the space's pages stay.
+fn shown_again() -> Cases<(bool, u64)> {
+    at_every_touch(&two_nodes(), &swapping("linux"), None, |mm, place| {
+        let [a, b, c] = family(mm);
+        mm.drain_lru_batches();
+        race(
+            mm,
+            every_third(place),
+            || mm.space(b).protect(pages(AT + 4, 1), Prot::Read).unwrap(),
+            || _ = mm.space(a).migrate_all(pages(AT, 1), anywhere(), FAR).unwrap(),
+        );
+        let at_once = entry(mm, b, AT).is_present();
+        [a, c].into_iter().for_each(|id| mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap());
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        squeeze(mm);
+        let stay = settled(mm).anon;
+        assert_eq!(read_in(mm, b, AT), Ok(AT));
+        sound(mm);
+        (at_once, stay)
+    })
+}
+
+#[test]
+fn a_page_that_an_entry_does_not_lead_to_after_it_moved_goes_to_swap_all_the_same() {
+    let cases = shown_again();
+    assert!(cases.count(|&(at_once, _)| !at_once) > 0, "somebody had it");
+    assert_eq!(cases.count(|&(_, stay)| stay > 0), 0);
 }
