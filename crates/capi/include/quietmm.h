@@ -1136,6 +1136,13 @@ enum quietmm_error quietmm_file_write_back(const struct quietmm *mm,
                                            struct quietmm_file file,
                                            uint64_t *pages);
 
+// The same of `pages` pages from `first` on.
+enum quietmm_error quietmm_file_write_back_range(const struct quietmm *mm,
+                                                 struct quietmm_file file,
+                                                 uint64_t first,
+                                                 uint64_t pages,
+                                                 uint64_t *written);
+
 // Lets go of cached pages, of `pages` from `first` on, that are clean and used by nobody; `gone`, unless it is NULL, gets how many went. On; it
 // may wait.
 enum quietmm_error quietmm_file_evict(const struct quietmm *mm,

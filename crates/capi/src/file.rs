@@ -218,6 +218,18 @@ pub extern "C" fn quietmm_file_write_back(
     answer(file.of(mm).and_then(|file| file.write_back()), pages)
 }
 
+/// The same of `pages` pages from `first` on.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_file_write_back_range(
+    mm: &Kernel,
+    file: File,
+    first: u64,
+    pages: u64,
+    written: Option<&mut MaybeUninit<u64>>,
+) -> Error {
+    answer(file.of(mm).and_then(|file| file.write_back_range(first, pages)), written)
+}
+
 /// Lets go of cached pages, of `pages` from `first` on, that are clean and used by nobody; `gone`, unless it is NULL, gets how many went. On; it
 /// may wait.
 #[unsafe(no_mangle)]

@@ -494,14 +494,14 @@ impl<M: Machine> Linux<'_, M> {
         let whole =
             memory.layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
         let mut at = range.start;
-        while let Some((_, area)) =
+        while let Some((start, area)) =
             memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
         {
             at = area.end;
-            if let What::File { file, shared: true, .. } = area.what
+            if let What::File { file, page, shared: true } = area.what
                 && flags & SYNC != 0
             {
-                self.write_back(&file.inode)?;
+                self.write_back(&file.inode, page..page + (area.end - start) / PAGE)?;
             }
         }
         if whole { Ok(0) } else { Err(Errno::ENOMEM) }

@@ -141,7 +141,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let from = file.written_to.load(p, Ordering::Relaxed);
         let (mut at, mut around, mut work) = (from, from == 0, Work::begin(self));
         loop {
-            let Ok(round) = self.write_next(id, &mut at) else { return false };
+            let Ok(round) = self.write_next(id, &mut at, u64::MAX) else { return false };
             if round.written > 0 {
                 file.written_to.store(p, at, Ordering::Relaxed);
                 return true;

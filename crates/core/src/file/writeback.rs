@@ -58,6 +58,43 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         mm.write_while(id, &mut all, || true)?;
         if all.1 { Err(Error::Device) } else { Ok(all.0) }
     }
+
+    /// The same of `pages` pages from page `first` on: what lies elsewhere is not looked at. What lies beyond the file's end is nothing.
+    ///
+    /// # Errors
+    /// As of [`write_back`](Self::write_back).
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let file = mm.file(mm.create_file(16)?);
+    /// file.write(0, &[1; 3 * 4096])?;
+    /// assert_eq!(file.write_back_range(1, 1)?, 1);
+    /// assert_eq!(file.write_back()?, 2);
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "filemap_write_and_wait_range")]
+    #[doc(alias = "sync_file_range")]
+    pub fn write_back_range(&self, first: u64, pages: u64) -> Result<u64, Error> {
+        let File { mm, id } = *self;
+        let (mut at, end) = (first, first.saturating_add(pages));
+        let (mut written, mut failed, mut work) = (0, false, Work::begin(mm));
+        if mm.find_file(id)?.is_memory() {
+            return Ok(0);
+        }
+        while at < end {
+            let round = mm.write_next(id, &mut at, end)?;
+            written += u64::from(round.written);
+            failed |= round.failed;
+            if round.was_last {
+                break;
+            }
+            work.did(TOGETHER as u32 * cost::FRAME);
+        }
+        if failed { Err(Error::Device) } else { Ok(written) }
+    }
 }
 
 /// What came of some pages of a file.
@@ -92,7 +129,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let (mut at, mut work) = (0, Work::begin(self));
         let done = loop {
-            let round = match self.write_next(id, &mut at) {
+            let round = match self.write_next(id, &mut at, u64::MAX) {
                 Ok(round) => round,
                 Err(error) => break Err(error),
             };
@@ -114,18 +151,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         done
     }
 
-    /// Looks at the next few pages of a file that are in its cache, from `at` on, which moves behind them, and writes those out that are dirty. No
-    /// lock is held. May wait.
+    /// Looks at the next few pages of a file that are in its cache, from `at` on, which moves behind them, and before `end`, and writes those out that are dirty.
+    /// No lock is held. May wait.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`], [`Error::OutOfMemory`].
-    pub(super) fn write_next(&self, id: FileId, at: &mut u64) -> Result<Round, Error> {
+    pub(super) fn write_next(&self, id: FileId, at: &mut u64, end: u64) -> Result<Round, Error> {
         let mm = self;
         let _scope = charge(mm.platform(), Scope::WriteBack);
         let file = mm.find_file(id)?;
         let (mut looked, mut ended, mut dirty) = (FrameVec::new(), false, FrameVec::new());
         let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
-            let pages = *at..file.pages(mm.platform());
+            let pages = *at..file.pages(mm.platform()).min(end);
             *at = mm.ref_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
             ended = mm.find_file(id).is_err();
             for &n in looked.as_slice() {

@@ -138,7 +138,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     }
 
     /// Empties the block as far as it can, and takes it offline if nothing of it is in use any more. With interrupts on
-    /// and no lock held; may wait. IPIs: where something of it is in use, one per other CPU that is online; one batch for up to 64 pages that are
+    /// and no lock held; may wait. IPIs: where something of it is in use, one per other CPU that is online; one batch for up to 32 pages that are
     /// mapped, and one for each that cannot move.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// is set, anonymous ones that other spaces show. The node policies of ranges are not asked. Each page stays charged to its group. A page of a file is mapped again
     /// by the next fault on it.
     ///
-    /// IPIs: one flush for the range's pages that no other space shows, and one for each 64 others: at most one per CPU that uses a space that shows them, and is neither
+    /// IPIs: one flush for the range's pages that no other space shows, and one for each 32 others: at most one per CPU that uses a space that shows them, and is neither
     /// lazy nor this one. Where some are on their way to a list of reclaim's, one per other CPU that is online.
     ///
     /// # Errors

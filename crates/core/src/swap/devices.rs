@@ -351,9 +351,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     fn bring_all_back(&self, area: &Area) -> Result<(), Error> {
         let p = self.platform();
-        // Who takes a slot does so under its cluster's lock and looks whether the area is open: none does after this.
         let mut work = Work::begin(self);
-        self.count_used(area, &mut work);
         // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
         loop {
             let mut found = self.bring_files_back(&|slot| area.has(p, slot))?;
@@ -372,6 +370,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     p.cond_resched();
                 }
             }
+            // Who takes a slot does so under its cluster's lock, and looks whether the area is open: where this finds none there will be none.
             let mut held = self.count_used(area, &mut work);
             if held > 0 {
                 held = self.let_go_of_slots(area);

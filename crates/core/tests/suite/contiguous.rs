@@ -6,7 +6,7 @@ use machine::faults::{AT, own, showing};
 use machine::race::{Place, at, race};
 use machine::swapping::swapping;
 use machine::{Happened, Host, Mm, Setup, bare, give_back, pages, settled};
-use quietmm::addr::PhysAddr;
+use quietmm::addr::{PAGE_SIZE, PhysAddr};
 use quietmm::{
     Advice, AllocFrom, Config, Counter, Error, Event, FrameNumber, Frames, NodeId, PageNumber, PageRange,
     Region, Term, UserAccess,
@@ -159,6 +159,8 @@ fn pages_in_the_way_are_elsewhere_with_what_was_in_them() {
         let piece = mm.frames().alloc_contiguous(2 * 1024 - 7, ANYWHERE).unwrap();
         let inside = piece.first().0..piece.first().0 + piece.frames();
         assert!((0..450).all(|i| !inside.contains(&frame(i).0)), "none is in the piece");
+        let entry = |i: u64| mm.space(space).lookup(PageNumber(AT + i)).unwrap();
+        assert!((0..450).all(|i| entry(i).permits(UserAccess::Write)), "no write faults for it");
         assert!(mm.counter(Counter::PgMigrated) - moved >= 100, "they have moved");
         assert_eq!(mm.counter(Counter::PswpOut), started, "and were not written out");
         check();
@@ -166,6 +168,23 @@ fn pages_in_the_way_are_elsewhere_with_what_was_in_them() {
         mm.frames().free_contiguous(piece);
         check();
         assert_eq!(mm.validate().broken, None);
+    });
+}
+
+/// Less is free than a piece has: pages leave memory for it.
+#[test]
+fn a_piece_is_had_where_less_is_free_than_it_has() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        let file = mm.file(mm.create_file(5000).unwrap());
+        // What leads to its pages, which stays, lies together.
+        let all = (0..5000).step_by(16).chain(0..5000);
+        all.for_each(|page| _ = file.read(page * PAGE_SIZE, &mut [0; 8]).unwrap());
+        assert!(mm.frames().available() < 1024);
+        let piece = mm.frames().alloc_contiguous(1024, ANYWHERE).unwrap();
+        assert_eq!(settled(mm).broken, None);
+        mm.frames().free_contiguous(piece);
+        assert_eq!(settled(mm).broken, None);
     });
 }
 
@@ -261,11 +280,13 @@ fn pages_make_room_for_who_needs_memory_below_an_address() {
         let (host, frames, border) = (mm.platform(), mm.frames(), 0xfc00 + 2048);
         let (low, high): (Vec<_>, Vec<_>) = all(mm).into_iter().partition(|frame| frame.first().0 < border);
         let count = 400;
-        // All of low memory is full of pages, but for what their tables take.
-        let (few, rest) =
-            low.into_iter().enumerate().partition::<Vec<_>, _>(|(i, _)| *i < count as usize + 50);
-        give_back(mm, few.into_iter().map(|(_, frame)| frame).collect());
+        // All of low memory is full: its second block of pages alone, the first one, which has the core's bookkeeping, of what their tables take too.
+        let (mut second, mut first) =
+            low.into_iter().partition::<Vec<_>, _>(|frame| frame.first().0 >= SECOND.0);
+        give_back(mm, first.split_off(first.len() - 50));
         let space = own(mm, count, &[0]);
+        [0, count - 1].into_iter().for_each(|i| host.write(mm, space, AT + i, i).unwrap());
+        give_back(mm, second.split_off(second.len() - count as usize));
         (0..count).for_each(|i| host.write(mm, space, AT + i, i).unwrap());
         mm.drain_lru_batches();
         let left: Vec<_> = all(mm);
@@ -274,16 +295,20 @@ fn pages_make_room_for_who_needs_memory_below_an_address() {
         give_back(mm, high);
         // Those who cannot wait get none, and those who can get any.
         assert_eq!(frames.alloc_below(0, below(border), AllocFrom::NOW), Err(Error::OutOfMemory));
-        give_back(mm, rest.into_iter().map(|(_, frame)| frame).collect());
+        give_back(mm, left);
+        give_back(mm, first);
+        give_back(mm, second);
         let blocks: Vec<_> =
             std::iter::from_fn(|| frames.alloc_below(10, below(border), AllocFrom::HERE).ok()).collect();
         assert_eq!(blocks.len(), 1, "the other has the core's bookkeeping");
         assert_eq!(blocks[0].first(), SECOND);
-        assert_eq!(frames.free_at(SECOND, 0), Err(Error::NotAllocated(SECOND)));
+        for inside in [SECOND, SECOND.add(1), SECOND.add(1023)] {
+            assert_eq!(frames.free_at(inside, 0), Err(Error::NotAllocated(inside)));
+        }
+        assert!(mm.counter(Counter::PgMigrated) > 0, "pages were in its way");
         (0..count).for_each(|i| assert_eq!(host.read(mm, space, AT + i), Ok(i)));
         assert_eq!(mm.validate().broken, None);
         give_back(mm, blocks);
-        give_back(mm, left);
         assert_eq!(mm.validate().broken, None);
     });
 }

@@ -176,7 +176,7 @@ fn first_word(read: impl FnOnce(&mut [u8]) -> Result<usize, Error>) -> Result<u6
     read(&mut bytes).map(|_| u64::from_ne_bytes(*bytes.first_chunk().unwrap()))
 }
 
-const USES: [Use; 13] = [
+const USES: [Use; 14] = [
     ("read", |mm, file| first_word(|into| mm.file(file).read(0, into))),
     ("read ahead of", |mm, file| first_word(|into| mm.file(file).read_with(&ReadAhead::new(), 0, into))),
     ("write", |mm, file| mm.file(file).write(PAGE_SIZE - 4, &[9; 8]).map(|_| 0)),
@@ -187,6 +187,7 @@ const USES: [Use; 13] = [
     ("evict", |mm, file| mm.file(file).evict(0, 9)),
     ("bring", |mm, file| mm.file(file).read_ahead(0, 9)),
     ("write back", |mm, file| mm.file(file).write_back()),
+    ("write part back", |mm, file| mm.file(file).write_back_range(0, 1)),
     ("watch", |mm, file| mm.file(file).watch_writes().map(|()| 0)),
     ("count", |mm, file| mm.file(file).cached_pages()),
     ("measure", |mm, file| mm.file(file).size().map(|bytes| bytes / PAGE_SIZE)),

@@ -81,7 +81,7 @@ const PLAIN: Operation = Operation {
     most: 512,
 };
 
-const OPERATIONS: [Operation; 30] = [
+const OPERATIONS: [Operation; 31] = [
     Operation {
         name: "`map`",
         run: |mm, id, _, n| mm.space(id).map(pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
@@ -221,6 +221,13 @@ const OPERATIONS: [Operation; 30] = [
         name: "`write_back`",
         file: true,
         run: |mm, _, _, n| assert_eq!(mm.file(FILE.get().unwrap()).write_back(), Ok(n)),
+        flushes: |n| n.div_ceil(32),
+        ..PLAIN
+    },
+    Operation {
+        name: "`write_back_range`",
+        file: true,
+        run: |mm, _, at, n| assert_eq!(mm.file(FILE.get().unwrap()).write_back_range(at - AT, n), Ok(n)),
         flushes: |n| n.div_ceil(32),
         ..PLAIN
     },

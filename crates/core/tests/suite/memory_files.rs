@@ -96,6 +96,35 @@ fn pages_that_programs_share_go_out_and_come_back_whole() {
     }
 }
 
+/// Reclaim has a slot for a page when somebody uses it: the page stays where it is or comes back, and no slot is lost.
+#[test]
+fn a_slot_of_a_page_that_is_used_meanwhile_is_free_again() {
+    for policy in ["linux", "quiet"] {
+        for is_shared in [true, false] {
+            let cases = at_every_touch(&setup(2), &swapping(policy), None, |mm, place| {
+                let (id, files) = if is_shared {
+                    let (id, file) = written(mm, 512, 2);
+                    (id, vec![file])
+                } else {
+                    (machine::swapping::written(mm, 512, 2), vec![])
+                };
+                mm.platform().on(1, || mm.space(id).switch_to().unwrap());
+                mm.drain_lru_batch();
+                let held = take_free(mm);
+                let read = race(mm, every_third(place), || reclaim(mm), || mm.platform().read(mm, id, AT));
+                assert_eq!(read, Ok(AT));
+                give_back(mm, held);
+                sound(mm);
+                let out = used(mm);
+                assert_eq!((seen(mm, 1, id, AT), seen(mm, 1, id, AT + 1)), (Ok(AT), Ok(AT + 1)));
+                end(mm, &[id], &files);
+                out
+            });
+            assert!(!is_shared || cases.count(|&out| out < 2) > 0, "some of them stay");
+        }
+    }
+}
+
 /// Something done with a file.
 type Done = fn(&Mm<'_>, FileId);
 

@@ -477,6 +477,25 @@ fn what_spaces_share_leaves_a_block_for_another_frame_and_not_for_swap() {
     }
 }
 
+#[test]
+fn a_page_of_two_spaces_that_has_moved_is_copied_for_the_first_who_writes() {
+    for first in [0, 1] {
+        at(&two_nodes(), &swapping("linux"), None, |mm| {
+            let a = mapped(mm, ANON, COUNT);
+            write_all(mm, a, COUNT);
+            let both = [a, mm.space(a).fork().unwrap()];
+            assert_eq!(mm.space(a).migrate_all(pages(AT, COUNT), anywhere(), FAR), moved(COUNT));
+            let (one, other) = (both[first], both[1 - first]);
+            for page in AT..AT + COUNT {
+                assert!(both.iter().all(|&id| !entry(mm, id, page).permits(UserAccess::Write)));
+                write_in(mm, one, page, 70).unwrap();
+                assert_eq!((read_in(mm, one, page), read_in(mm, other, page)), (Ok(70), Ok(page)));
+            }
+            sound(mm);
+        });
+    }
+}
+
 /// A page moves while somebody has the VMAs of one of its spaces alone, so that its entry there names a slot of no device; no other space keeps it.
 /// Whether the entry leads to the page at once; then there is a device, and memory is short: how many of the space's pages stay.
 fn shown_again() -> Cases<(bool, u64)> {

@@ -59,6 +59,49 @@ fn each_32_pages_cost_one_flush() {
     });
 }
 
+/// Only what lies in the range, in as few flushes, and nothing is looked at elsewhere.
+#[test]
+fn a_part_is_written_back_by_itself() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(80).unwrap();
+        let id = mapped(mm, shared(file), 80);
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        for (first, count) in [
+            (0, 0),
+            (0, 1),
+            (79, 1),
+            (3, 31),
+            (3, 32),
+            (3, 33),
+            (0, 80),
+            (70, u64::MAX),
+            (80, 1),
+            (u64::MAX, 1),
+        ] {
+            host.on(1, || (AT..AT + 80).for_each(|page| host.write(mm, id, page, page).unwrap()));
+            host.forget();
+            let inside =
+                (0..80).filter(|page| (first..first.saturating_add(count)).contains(page)).count() as u64;
+            assert_eq!(mm.file(file).write_back_range(first, count), Ok(inside), "{count} from {first} on");
+            assert_eq!(host.interrupts_to(1) as u64, inside.div_ceil(32));
+            assert_eq!(mm.file(file).write_back_range(first, count), Ok(0));
+            assert_eq!(mm.file(file).write_back(), Ok(80 - inside), "the others are dirty");
+        }
+        // What lies around a page costs nothing.
+        let touches = |pages: u64| {
+            host.on(1, || (AT..AT + pages).for_each(|page| host.write(mm, id, page, page).unwrap()));
+            let before = host.touches_of(0);
+            mm.file(file).write_back_range(0, 1).unwrap();
+            host.touches_of(0) - before
+        };
+        assert_eq!(touches(1), touches(80));
+        mm.space(id).unmap(pages(AT, 80)).unwrap();
+        mm.file(file).destroy().unwrap();
+        assert_eq!(mm.file(file).write_back_range(0, 1), Err(Error::NoSuchFile));
+    });
+}
+
 #[test]
 fn what_the_device_does_not_take_stays_dirty() {
     let host = Host::new(Setup::default());

@@ -157,6 +157,7 @@ impl UserTlb for Host {
     }
     fn load_space(&self, root: FrameNumber, tag: u16, keep: bool) {
         self.next(&self.on_load);
+        assert!(!keep || self.setup.tags > 1, "without tags nothing is kept");
         let mut tlb = self.tlbs[self.current.get() as usize].borrow_mut();
         (tlb.root, tlb.tag) = (Some(root), tag);
         tlb.roots.insert(tag, root);

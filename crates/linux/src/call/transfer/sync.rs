@@ -1,5 +1,8 @@
 //! Files to their device, and out of memory.
 
+use core::ops::Range;
+
+use crate::areas::PAGE;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -8,9 +11,10 @@ use crate::process::Thread;
 use crate::tree::Inode;
 
 impl<M: Machine> Linux<'_, M> {
-    pub(crate) fn write_back(&self, inode: &Inode) -> Result<(), Errno> {
+    /// Pages of a file to its device.
+    pub(crate) fn write_back(&self, inode: &Inode, pages: Range<u64>) -> Result<(), Errno> {
         if let Some(file) = inode.file() {
-            self.mm.file(file).write_back()?;
+            self.mm.file(file).write_back_range(pages.start, pages.end - pages.start)?;
         }
         Ok(())
     }
@@ -18,7 +22,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn fsync(&self, thread: &Thread, number: u64) -> Answer {
         let open = self.open_file(thread, number)?;
         match &open.kind {
-            Kind::File(inode) => self.write_back(inode).map(|()| 0),
+            Kind::File(inode) => self.write_back(inode, 0..u64::MAX).map(|()| 0),
             Kind::Directory(_) => Ok(0),
             _ => Err(Errno::EINVAL),
         }
@@ -34,16 +38,15 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// Part of a file to its device: all of it, if that is to be waited for.
+    /// Part of a file to its device, if that is to be waited for; all that is behind `at` where it has no length.
     pub(crate) fn sync_file_range(&self, thread: &Thread, [number, at, bytes, flags]: [u64; 4]) -> Answer {
         const AFTER: u64 = 4;
         let open = self.open_file(thread, number)?;
         let end = at.checked_add(bytes).filter(|end| (at | end) >> 63 == 0);
-        if flags & !7 != 0 || end.is_none() {
-            return Err(Errno::EINVAL);
-        }
+        let Some(end) = end.filter(|_| flags & !7 == 0) else { return Err(Errno::EINVAL) };
+        let pages = at / PAGE..if bytes == 0 { u64::MAX } else { end.div_ceil(PAGE) };
         match &open.kind {
-            Kind::File(inode) if flags & AFTER != 0 => self.write_back(inode).map(|()| 0),
+            Kind::File(inode) if flags & AFTER != 0 => self.write_back(inode, pages).map(|()| 0),
             Kind::File(_) | Kind::Directory(_) | Kind::Device(..) | Kind::Text(..) => Ok(0),
             _ => Err(Errno::ESPIPE),
         }
