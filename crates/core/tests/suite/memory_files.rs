@@ -96,6 +96,69 @@ fn pages_that_programs_share_go_out_and_come_back_whole() {
     }
 }
 
+/// Rights that come back to memory that programs share need no fault; those to a copy, to a file that a device keeps, and to one that is watched do.
+#[test]
+fn rights_that_come_back_let_programs_write_to_memory_that_they_share_at_once() {
+    at(&setup(2), &swapping("linux"), None, |mm| {
+        let (id, file) = written(mm, 512, 4);
+        let copy = shown_on(mm, 1, private(file), 4);
+        let others = [mm.create_file(4).unwrap(), mm.create_memory_file(4).unwrap()];
+        mm.file(others[1]).watch_writes().unwrap();
+        mm.space(copy).map(pages(AT + 8, 4), shared(others[0]), Prot::ReadWrite).unwrap();
+        mm.space(copy).map(pages(AT + 16, 4), shared(others[1]), Prot::ReadWrite).unwrap();
+        mm.platform().on(1, || {
+            assert_eq!(mm.platform().read(mm, copy, AT), Ok(AT));
+            [AT + 8, AT + 16].into_iter().for_each(|page| mm.platform().write(mm, copy, page, 1).unwrap());
+        });
+        for without in [Prot::Read, Prot::None] {
+            for (id, page, at_once) in
+                [(id, AT, true), (copy, AT, false), (copy, AT + 8, false), (copy, AT + 16, false)]
+            {
+                let may_write = || mm.space(id).lookup(PageNumber(page)).unwrap().permits(UserAccess::Write);
+                mm.space(id).protect(pages(page, 4), without).unwrap();
+                assert!(!may_write());
+                mm.space(id).protect(pages(page, 4), Prot::ReadWrite).unwrap();
+                assert_eq!(may_write(), at_once, "{without:?}, {page:#x}");
+            }
+        }
+        assert_eq!((seen(mm, 0, id, AT + 1), seen(mm, 1, copy, AT + 1)), (Ok(AT + 1), Ok(AT + 1)));
+        [AT + 8, AT + 16].into_iter().for_each(|page| mm.space(copy).unmap(pages(page, 4)).unwrap());
+        others.into_iter().for_each(|file| mm.file(file).destroy().unwrap());
+        end(mm, &[id, copy], &[file]);
+    });
+}
+
+/// A page is on its way to swap when its right to be written comes back: what is written then is not lost.
+#[test]
+fn rights_that_come_back_while_a_page_leaves_wait_until_it_is_out() {
+    for policy in ["linux", "vanilla", "quiet"] {
+        let cases = at_every_touch(&setup(2), &swapping(policy), None, |mm, place| {
+            let (id, file) = written(mm, 512, 2);
+            mm.space(id).protect(pages(AT, 2), Prot::Read).unwrap();
+            mm.drain_lru_batch();
+            let held = take_free(mm);
+            let used = race(
+                mm,
+                every_third(place),
+                || reclaim(mm),
+                || {
+                    mm.space(id).switch_to().unwrap();
+                    mm.space(id).protect(pages(AT, 2), Prot::ReadWrite).unwrap();
+                    let at_once = mm.space(id).lookup(PageNumber(AT)).unwrap().permits(UserAccess::Write);
+                    mm.platform().write(mm, id, AT, 7).unwrap();
+                    at_once
+                },
+            );
+            give_back(mm, held);
+            squeeze(mm);
+            assert_eq!((seen(mm, 1, id, AT), seen(mm, 0, id, AT + 1)), (Ok(7), Ok(AT + 1)));
+            end(mm, &[id], &[file]);
+            used
+        });
+        assert!(cases.count(|&at_once| at_once) > 0 && cases.count(|&at_once| !at_once) > 0, "{policy}");
+    }
+}
+
 /// Reclaim has a slot for a page when somebody uses it: the page stays where it is or comes back, and no slot is lost.
 #[test]
 fn a_slot_of_a_page_that_is_used_meanwhile_is_free_again() {
