@@ -119,6 +119,8 @@ pub struct Assembly<S> {
     set_back: u64,
     /// Of times that do not fit, in the order of time: the latest by the source's clock, and how many in a row.
     unfit: Option<(u64, u32)>,
+    /// What comes was held back by whoever reads.
+    late: bool,
     tasks: BTreeMap<i32, Task>,
     /// The threads of each process among them.
     families: BTreeMap<i32, BTreeSet<i32>>,
@@ -168,6 +170,7 @@ impl<S: Sink> Assembly<S> {
             now: 0,
             set_back: 0,
             unfit: None,
+            late: false,
             tasks: BTreeMap::new(),
             families: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -196,6 +199,11 @@ impl<S: Sink> Assembly<S> {
             self.add(Seen { at, cpu: 0, tid, saw: Saw::On }, process, None)?;
         }
         Ok(())
+    }
+
+    /// Whether what comes next was held back by whoever reads: then no clock jumps if its times are before the latest.
+    pub fn late(&mut self, late: bool) {
+        self.late = late;
     }
 
     /// Whether a thread is recorded.
@@ -293,6 +301,9 @@ impl<S: Sink> Assembly<S> {
         let time = at.wrapping_add(self.set_back);
         // How far ahead it is, where neither has gone round.
         let (behind, ahead) = (self.now.saturating_sub(time), time.saturating_sub(self.now));
+        if self.late && behind > 0 {
+            return self.now;
+        }
         if first || behind <= SKEW && ahead <= SET_AHEAD {
             self.unfit = None;
             self.now = self.now.max(time);

@@ -188,6 +188,29 @@ fn strace_is_read_with_halves_and_threads_that_come_before_they_are_made() {
 }
 
 #[test]
+fn threads_of_a_process_that_runs_are_in_its_space_and_in_the_order_of_time() {
+    // As `strace -f -p` shows them: nobody makes them.
+    let line = |nth: u64| {
+        let tid = 100 + nth % 3;
+        format!("{tid} 1700000{:03}.000000 munmap(0x7f0000000000, 4096) = 0 <0.000010>\n", nth)
+    };
+    let text: String = (0..90).map(line).collect();
+    let (imported, bytes) = imported("attached", &mut text.as_bytes(), Form::Strace).unwrap();
+    let (summary, events) = parsed(&bytes);
+    let told = "a thread that nobody is seen to make; taken for one of the process that came first";
+    assert_eq!(notes(&imported), [(2, 2, told)]);
+    assert_eq!((summary.threads, summary.spaces), (3, 1));
+    // As long as it took, not once for each thread.
+    assert!((89_000_000_000..90_000_000_000).contains(&imported.duration), "{imported}");
+    let unmaps: Vec<u32> = events
+        .iter()
+        .filter(|(_, what)| matches!(what, What::Unmap { .. }))
+        .map(|&(thread, _)| thread)
+        .collect();
+    assert_eq!(unmaps[..6], [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
 fn what_is_wrong_is_told_with_its_line_and_the_rest_is_taken() {
     let mut text = PERF.to_owned();
     text.push_str("nonsense\n");
