@@ -44,6 +44,7 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
         What::Process(process) => (None, proc::threads(*process)),
     };
     let mut missing = vec![Missing::new("shootdowns are not recorded: no tracer sees them", "")];
+    let began = perf::now();
     let faults = match Events::of_faults(&threads) {
         Ok(events) => Some(Pump::new(events)),
         Err(error) => {
@@ -62,7 +63,7 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
         }
     }
     let mut assembly = session.assembly(Method::Ptrace, false)?;
-    perf::begin(session, &threads, &mut assembly)?;
+    perf::begin(session, began, &threads, &mut assembly)?;
     let has_faults = faults.is_some();
     let mut tracer = Tracer {
         assembly,

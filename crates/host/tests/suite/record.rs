@@ -13,6 +13,7 @@ const ROUNDS: u64 = 40;
 /// So many pages nothing else unmaps.
 const PAGES: u64 = 19;
 const SUBJECT: &str = "QUIETMM_TEST_SUBJECT";
+const ENDLESS: &str = "QUIETMM_TEST_ENDLESS_SUBJECT";
 
 /// What is recorded: this test, when it is asked to be. Threads map, touch and unmap; then the process forks.
 #[test]
@@ -199,5 +200,94 @@ fn a_recording_of_a_process_ends_when_it_is_told_and_the_process_goes_on() {
         assert!(summary.bounded && summary.calls["mmap"].count > 5, "what was mapped before: {summary}");
         std::fs::remove_file(&out).unwrap();
         assert_eq!(child.try_wait().unwrap(), None, "it still runs");
+    }
+}
+
+/// Threads that map, touch and unmap until they are ended.
+#[test]
+fn endless_subject() {
+    if std::env::var_os(ENDLESS).is_none() {
+        return;
+    }
+    let work = || loop {
+        // SAFETY: a new mapping that is unmapped.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0);
+            libc::munmap(at, 4096);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(work);
+        }
+    });
+}
+
+fn threads_of(process: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count)
+}
+
+#[test]
+fn all_threads_of_a_process_that_runs_are_in_its_space_by_every_method() {
+    let own = std::env::current_exe().unwrap();
+    let words = ["--exact", "record::endless_subject", "--test-threads=1"];
+    let subject = Sleeper(
+        Command::new(own).args(words).env(ENDLESS, "1").stdout(std::process::Stdio::null()).spawn().unwrap(),
+    );
+    let process = subject.0.id();
+    // The test's own two, too.
+    while threads_of(process) < 2 + THREADS as usize {
+        std::thread::yield_now();
+    }
+    for method in Method::ALL {
+        let out = place("running");
+        let at_most = Some(std::time::Duration::from_secs(1));
+        let what = What::Process(process as i32);
+        match record(&Options { what, method: Some(method), at_most, out: out.clone() }, &|| false) {
+            Ok(recorded) => {
+                let bytes = std::fs::read(&out).unwrap();
+                std::fs::remove_file(&out).unwrap();
+                let summary = summary(&bytes);
+                assert_eq!((summary.threads, summary.spaces), (2 + THREADS as u32, 1), "{summary}");
+                let AnyTrace::Operations(recording) = AnyTrace::parse(&bytes).unwrap() else { panic!() };
+                let unmapping: std::collections::BTreeSet<u32> = recording
+                    .events()
+                    .filter(|event| {
+                        use quietmm_workloads::trace::recording::What;
+                        matches!(event.what, What::Unmap { .. })
+                    })
+                    .map(|event| event.thread)
+                    .collect();
+                assert_eq!(unmapping.len(), THREADS as usize, "{}: {summary}", method.name());
+                assert_eq!(recorded.odd.back_in_time, 0, "{}", method.name());
+            }
+            Err(RecordError::NotAllowed(why)) => eprintln!("not tested here: {why:?}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_program_goes_on_when_its_recording_ends_by_every_method() {
+    for method in Method::ALL {
+        let (out, number) = (place("goes-on"), place("number"));
+        let script = format!("echo $$ > {}; exec sleep 100000", number.display());
+        let what = What::Command(["/bin/sh".into(), "-c".into(), script.into()].to_vec());
+        let written = number.clone();
+        let runs = move || std::fs::read_to_string(&written).is_ok_and(|text| text.ends_with('\n'));
+        match record(&Options { what, method: Some(method), at_most: None, out: out.clone() }, &runs) {
+            Ok(recorded) => {
+                assert_eq!(recorded.ended, None);
+                let process: i32 = std::fs::read_to_string(&number).unwrap().trim().parse().unwrap();
+                // SAFETY: of the program that was begun here.
+                assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0, "{}", method.name());
+                std::fs::remove_file(&out).unwrap();
+                std::fs::remove_file(&number).unwrap();
+            }
+            Err(RecordError::NotAllowed(why)) => eprintln!("not tested here: {why:?}"),
+            Err(error) => panic!("{error}"),
+        }
     }
 }

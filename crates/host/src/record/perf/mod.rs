@@ -67,6 +67,8 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
     })?;
     let (mut child, threads) = subject(session)?;
     let mut missing = Vec::new();
+    // A process that runs has events from when they are opened.
+    let began = now();
     let opened = Events::of_tracepoints(&folder, &threads, &mut missing);
     let events = match opened {
         Ok(events) => events,
@@ -80,7 +82,7 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
     };
     let shootdowns = events.points.contains_key(&Source::Flush);
     let mut assembly = session.assembly(Method::Perf, true)?;
-    begin(session, &threads, &mut assembly)?;
+    begin(session, began, &threads, &mut assembly)?;
     if let Some(child) = &mut child {
         child.release()?;
     }
@@ -105,8 +107,12 @@ fn subject(session: &Session<'_>) -> Result<(Option<Child>, Vec<i32>), RecordErr
 }
 
 /// What is there before the first event: threads, and what is mapped.
-pub fn begin(session: &Session<'_>, threads: &[i32], assembly: &mut Assembly<Writer>) -> io::Result<()> {
-    let now = now();
+pub fn begin(
+    session: &Session<'_>,
+    now: u64,
+    threads: &[i32],
+    assembly: &mut Assembly<Writer>,
+) -> io::Result<()> {
     let Some(&first) = threads.first() else { return Ok(()) };
     assembly.known(now, first, threads)?;
     if let What::Process(process) = session.options.what {
