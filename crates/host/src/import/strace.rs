@@ -212,6 +212,15 @@ impl Strace {
             if end.starts_with("exited") || end.starts_with("killed") {
                 self.forget_half(line.tid);
                 assembly.take(seen(line.at, Saw::Gone))?;
+            } else if let Some(other) = end.strip_prefix("superseded by execve in pid ")
+                && let Some(other) = other.split(' ').next().and_then(|tid| tid.parse().ok())
+            {
+                // The thread that begins a program goes on under the number of its process.
+                self.forget_half(line.tid);
+                if let Some(half) = self.halves.remove(&other) {
+                    self.halves.insert(line.tid, half);
+                }
+                assembly.take(Seen { at: line.at, cpu: 0, tid: other, saw: Saw::Gone })?;
             }
             return Ok(true);
         }

@@ -188,6 +188,29 @@ fn strace_is_read_with_halves_and_threads_that_come_before_they_are_made() {
 }
 
 #[test]
+fn a_program_that_another_thread_than_the_first_begins_has_a_space_of_its_own() {
+    let text = "\
+100 1700000000.001000 clone3({flags=CLONE_VM|CLONE_THREAD, exit_signal=0} => {parent_tid=[101]}, 88) = 101 <0.000100>
+101 1700000000.002000 execve(\"/bin/ls\", [\"ls\"], 0x7ffe /* 3 vars */ <unfinished ...>
+100 1700000000.003000 +++ superseded by execve in pid 101 +++
+100 1700000000.003100 <... execve resumed>) = 0 <0.001100>
+100 1700000000.004000 munmap(0x7f0000000000, 4096) = 0 <0.000020>
+100 1700000000.005000 +++ exited with 0 +++
+";
+    let (imported, bytes) = imported("superseded", &mut text.as_bytes(), Form::Strace).unwrap();
+    let (summary, events) = parsed(&bytes);
+    assert_eq!(
+        notes(&imported).iter().filter(|note| !note.2.contains("program seems")).count(),
+        0,
+        "{imported}"
+    );
+    assert_eq!((summary.threads, summary.spaces), (2, 2), "{summary}");
+    let ends: Vec<u32> =
+        events.iter().filter(|(_, what)| *what == What::End).map(|&(thread, _)| thread).collect();
+    assert_eq!(ends, [1, 0]);
+}
+
+#[test]
 fn threads_of_a_process_that_runs_are_in_its_space_and_in_the_order_of_time() {
     // As `strace -f -p` shows them: nobody makes them.
     let line = |nth: u64| {
