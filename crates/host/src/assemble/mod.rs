@@ -206,6 +206,22 @@ impl<S: Sink> Assembly<S> {
         self.late = late;
     }
 
+    /// A thread that begins a program goes on under the number of its process, whose first thread has ended then.
+    pub fn take_over(&mut self, process: i32) {
+        if self.knows(process) {
+            return;
+        }
+        let begins = |tid: &&i32| {
+            let pending = self.tasks.get(tid).and_then(|task| task.pending.as_ref());
+            pending.is_some_and(|pending| matches!(pending.call, Syscall::Execve | Syscall::Execveat))
+        };
+        let tid = self.families.get(&process).and_then(|family| family.iter().find(begins).copied());
+        if let Some(task) = tid.and_then(|tid| self.remove(tid)) {
+            self.tasks.insert(process, task);
+            self.families.entry(process).or_default().insert(process);
+        }
+    }
+
     /// Whether a thread is recorded.
     pub fn knows(&self, tid: i32) -> bool {
         self.tasks.contains_key(&tid)
@@ -248,6 +264,9 @@ impl<S: Sink> Assembly<S> {
             }
             Saw::Gone if !self.knows(seen.tid) => return Ok(()),
             _ => {}
+        }
+        if let Saw::Exec(_) = seen.saw {
+            self.take_over(seen.tid);
         }
         if !self.knows(seen.tid) && !self.admit(seen)? {
             return Ok(());

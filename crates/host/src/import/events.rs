@@ -193,7 +193,8 @@ impl Events {
                 let Some(child) = number("pid=") else { return Ok(Use::Unknown) };
                 let flags = value(line.payload, "clone_flags=").and_then(|text| hex(text, true)).unwrap_or(0);
                 if assembly.knows(line.tid) {
-                    let process = (flags & CLONE_THREAD != 0).then_some(line.process).flatten();
+                    let own = || line.process.or_else(|| assembly.process_of(line.tid));
+                    let process = (flags & CLONE_THREAD != 0).then(own).flatten();
                     let shares = Some(flags & CLONE_VM != 0);
                     assembly.take(seen(line.tid, Saw::Made { tid: child, process, shares }))?;
                 }
@@ -209,6 +210,7 @@ impl Events {
                 if self.program.is_empty() {
                     self.program = program.to_owned();
                 }
+                assembly.take_over(line.tid);
                 self.let_in(line, assembly)?;
                 assembly.take(seen(line.tid, Saw::Exec(program)))?;
             }

@@ -211,6 +211,26 @@ fn a_program_that_another_thread_than_the_first_begins_has_a_space_of_its_own() 
 }
 
 #[test]
+fn so_it_has_in_perf_script() {
+    // Lines of a thread say its number only, unless asked for more.
+    let text = "\
+ sort  100 [001]  7526.100000:  raw_syscalls:sys_enter: NR 56 (0, 0, 0, 0, 0, 0)
+ sort  100 [001]  7526.100010:  task:task_newtask: pid=101 comm=sort clone_flags=10100 oom_score_adj=0
+ sort  101 [001]  7526.100020:  raw_syscalls:sys_enter: NR 59 (0, 0, 0, 0, 0, 0)
+ sort  100 [000]  7526.100030:  sched:sched_process_exit: comm=sort pid=100 prio=120 group_dead=false
+ ls  100 [001]  7526.100040:  sched:sched_process_exec: filename=/bin/ls pid=100 old_pid=101
+ ls  100 [001]  7526.100050:  raw_syscalls:sys_exit: NR 59 = 0
+ ls  100 [001]  7526.100060:  sched:sched_process_exit: comm=ls pid=100 prio=120 group_dead=true
+";
+    let (_, bytes) = imported("superseded-perf", &mut text.as_bytes(), Form::Events).unwrap();
+    let (summary, events) = parsed(&bytes);
+    assert_eq!((summary.threads, summary.spaces), (2, 2), "{summary}");
+    let ends: Vec<u32> =
+        events.iter().filter(|(_, what)| *what == What::End).map(|&(thread, _)| thread).collect();
+    assert_eq!(ends, [0, 1]);
+}
+
+#[test]
 fn threads_of_a_process_that_runs_are_in_its_space_and_in_the_order_of_time() {
     // As `strace -f -p` shows them: nobody makes them.
     let line = |nth: u64| {
