@@ -108,6 +108,30 @@ fn perf_script_is_read() {
 }
 
 #[test]
+fn threads_are_called_what_they_call_themselves_later() {
+    let line = |name: &str, tid, at, what: &str| format!(" {name}  1234/{tid} [000]  7526.57{at}: {what}\n");
+    let fault = "exceptions:page_fault_user: address=0x7f4d7702b5e0 ip=0x1 error_code=0x6";
+    let text = PERF.replace(
+        " sort  1234/1234 [001]  7526.571705",
+        &(line("sort", 1235, 1701, fault)
+            + &line("reader", 1235, 1702, fault)
+            + &line("reader", 1235, 1703, fault)
+            + " sort  1234/1234 [001]  7526.571705"),
+    );
+    let (_, bytes) = imported("names", &mut text.as_bytes(), Form::Events).unwrap();
+    let (_, events) = parsed(&bytes);
+    let names: Vec<&str> = events
+        .iter()
+        .filter_map(|(thread, what)| match what {
+            What::Name(name) if *thread == 1 => Some(*name),
+            _ => None,
+        })
+        .collect();
+    // Its last line calls it as the capture has it.
+    assert_eq!(names, ["sort", "reader", "sort"]);
+}
+
+#[test]
 fn call_stacks_of_perf_script_go_with_their_calls() {
     let stack = "\
 \tffffffff81234567 do_syscall_64+0x57 ([kernel.kallsyms])
