@@ -60,8 +60,8 @@ pub struct Events {
 pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
     let folder = tracefs::folder().map_err(|error| {
         let command = match error.kind() {
-            io::ErrorKind::NotFound => "sudo mount -t tracefs nodev /sys/kernel/tracing",
-            _ => super::ALLOW,
+            io::ErrorKind::NotFound => "sudo mount -t tracefs nodev /sys/kernel/tracing".to_owned(),
+            _ => super::allow(),
         };
         RecordError::lacks(Method::Perf, format!("tracepoints cannot be read ({error})"), command)
     })?;
@@ -77,7 +77,7 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
             let paranoid = proc::perf_event_paranoid()
                 .map_or(String::new(), |level| format!(", perf_event_paranoid is {level}"));
             let what = format!("tracepoints cannot be opened ({error}{paranoid})");
-            return Err(RecordError::lacks(Method::Perf, what, super::ALLOW));
+            return Err(RecordError::lacks(Method::Perf, what, super::allow()));
         }
     };
     let shootdowns = events.points.contains_key(&Source::Flush);
