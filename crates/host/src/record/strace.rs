@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{Ended, Method, Missing, RecordError, Session, Told, What, perf, proc};
+use super::{Ended, Method, Missing, RecordError, Session, Told, What, child, perf, proc};
 use crate::import;
 
 /// Records by strace.
@@ -25,7 +25,11 @@ fn run(session: &Session<'_>, text: &std::path::Path) -> Result<Told, RecordErro
     let mut command = Command::new("strace");
     command.args(["-f", "-ttt", "-T", "-y", "-q", "-e", "trace=memory,process", "-o"]).arg(text);
     match &session.options.what {
-        What::Command(words) => command.arg("--").args(words),
+        What::Command(words) => {
+            // strace would say it in its own words, and nothing else would differ from a program that may not be traced.
+            child::there(words)?;
+            command.arg("--").args(words)
+        }
         What::Process(process) => command.arg("-p").arg(process.to_string()).stdout(Stdio::null()),
     };
     let mut assembly = session.assembly(Method::Strace, false)?;

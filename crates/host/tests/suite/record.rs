@@ -137,9 +137,11 @@ fn how_the_program_ended_is_told() {
 
 #[test]
 fn a_program_that_is_not_there_is_an_error_and_no_file() {
-    for method in [None, Some(Method::Ptrace)] {
-        let error = run("absent", method, &["/nonexistent/program"]).unwrap_err();
-        assert!(error.to_string().starts_with("/nonexistent/program: No such file"), "{error}");
+    for method in [None, Some(Method::Ptrace), Some(Method::Strace)] {
+        for name in ["/nonexistent/program", "nonexistent-program"] {
+            let error = run("absent", method, &[name]).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{name}: No such file")), "{error}");
+        }
         assert!(!place("absent").exists());
     }
 }
