@@ -48,8 +48,15 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
     let faults = match Events::of_faults(&threads) {
         Ok(events) => Some(Pump::new(events)),
         Err(error) => {
-            let what = format!("page faults are not recorded ({error})");
-            missing.push(Missing::new(what, "sudo sysctl kernel.perf_event_paranoid=2"));
+            missing.push(match perf::files::missing(&error, &threads) {
+                Some(Missing { what, command }) => {
+                    Missing::new(format!("page faults are not recorded: {what}"), command)
+                }
+                None => {
+                    let what = format!("page faults are not recorded ({error})");
+                    Missing::new(what, "sudo sysctl kernel.perf_event_paranoid=2")
+                }
+            });
             None
         }
     };

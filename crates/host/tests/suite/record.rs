@@ -14,6 +14,7 @@ const ROUNDS: u64 = 40;
 const PAGES: u64 = 19;
 const SUBJECT: &str = "QUIETMM_TEST_SUBJECT";
 const ENDLESS: &str = "QUIETMM_TEST_ENDLESS_SUBJECT";
+const LIMITED: &str = "QUIETMM_TEST_LIMITED_RECORDER";
 
 /// What is recorded: this test, when it is asked to be. Threads map, touch and unmap; then the process forks.
 #[test]
@@ -231,18 +232,47 @@ fn threads_of(process: u32) -> usize {
     std::fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count)
 }
 
-#[test]
-fn all_threads_of_a_process_that_runs_are_in_its_space_by_every_method() {
+fn endless() -> Sleeper {
     let own = std::env::current_exe().unwrap();
     let words = ["--exact", "record::endless_subject", "--test-threads=1"];
     let subject = Sleeper(
         Command::new(own).args(words).env(ENDLESS, "1").stdout(std::process::Stdio::null()).spawn().unwrap(),
     );
-    let process = subject.0.id();
     // The test's own two, too.
-    while threads_of(process) < 2 + THREADS as usize {
+    while threads_of(subject.0.id()) < 2 + THREADS as usize {
         std::thread::yield_now();
     }
+    subject
+}
+
+/// Records a process, when it is asked to: in a process that may open few files.
+#[test]
+fn limited_recorder() {
+    let Some(process) = std::env::var_os(LIMITED) else { return };
+    let what = What::Process(process.to_str().unwrap().parse().unwrap());
+    let (out, at_most) = (place("limited"), Some(std::time::Duration::ZERO));
+    match record(&Options { what, method: Some(Method::Perf), at_most, out: out.clone() }, &|| false) {
+        Ok(_) => std::fs::remove_file(&out).unwrap(),
+        Err(error) => assert!(!error.to_string().contains("files"), "{error}"),
+    }
+}
+
+#[test]
+fn as_many_files_are_open_as_events_of_all_threads_on_all_cpus_take() {
+    let subject = endless();
+    let own = std::env::current_exe().unwrap();
+    let status = Command::new("/bin/sh")
+        .args(["-c", "ulimit -S -n 40; exec \"$0\" --exact record::limited_recorder --nocapture"])
+        .arg(own)
+        .env(LIMITED, subject.0.id().to_string())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn all_threads_of_a_process_that_runs_are_in_its_space_by_every_method() {
+    let subject = endless();
+    let process = subject.0.id();
     for method in Method::ALL {
         let out = place("running");
         let at_most = Some(std::time::Duration::from_secs(1));
