@@ -150,6 +150,10 @@ pub fn record(args: &RecordArgs, output: &mut Output) -> Result<Ending, Failure>
     for missing in &recorded.missing {
         text.push_str(&format!("{missing}\n"));
     }
+    for (count, what) in recorded.odd.of_a_recording().into_iter().filter(|&(count, _)| count > 0) {
+        let times = if count == 1 { String::new() } else { format!(" ({count} times)") };
+        text.push_str(&format!("{what}{times}\n"));
+    }
     if recorded.lost > 0 {
         let were = if recorded.lost == 1 { "event was" } else { "events were" };
         text.push_str(&format!("{} {were} lost: the host was too busy to take them\n", recorded.lost));

@@ -97,6 +97,23 @@ pub struct Oddities {
     pub unsent: u64,
 }
 
+impl Oddities {
+    /// How often what was left out or guessed, for whoever records: the rest is usual where a recording begins and ends.
+    #[must_use]
+    pub fn of_a_recording(&self) -> [(u64, &'static str); 4] {
+        [(self.opaque, OPAQUE), (self.crowded, CROWDED), (self.nowhere, NOWHERE), (self.unsent, UNSENT)]
+    }
+}
+
+/// [`Oddities::opaque`]
+pub const OPAQUE: &str = "a call whose effect is not in its arguments; left out";
+/// [`Oddities::crowded`]
+pub const CROWDED: &str = "more threads at once than are kept in memory; left out";
+/// [`Oddities::nowhere`]
+pub const NOWHERE: &str = "a call whose range is in no address space; left out";
+/// [`Oddities::unsent`]
+pub const UNSENT: &str = "a flush request that nobody is seen to send; taken for the thread's own";
+
 /// Whether a thread that nobody has made belongs to the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strangers {
@@ -411,14 +428,30 @@ impl<S: Sink> Assembly<S> {
         };
         let space = space.unwrap_or_else(|| {
             let copied = made.map(|(maker, ..)| self.spaces[self.tasks[&maker].space]);
-            self.spaces.push(copied.unwrap_or_default());
-            self.spaces.len() - 1
+            self.space(copied.unwrap_or_default())
         });
         self.threads += 1;
         self.tasks.insert(seen.tid, Task::new(thread, process, space, seen.at, self.switches));
         self.families.entry(process).or_default().insert(seen.tid);
         let at = self.elapsed();
         self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what: What::Start { by, shares, call } })
+    }
+
+    /// The number of a new space. Those that nobody is in any more are forgotten now and then: memory is bounded.
+    fn space(&mut self, space: task::Space) -> usize {
+        if self.spaces.len() >= 2 * self.tasks.len() + 1024 {
+            let (old, mut numbers) = (std::mem::take(&mut self.spaces), BTreeMap::new());
+            for task in self.tasks.values_mut() {
+                let next = self.spaces.len();
+                let number = *numbers.entry(task.space).or_insert(next);
+                if number == next {
+                    self.spaces.push(old[task.space]);
+                }
+                task.space = number;
+            }
+        }
+        self.spaces.push(space);
+        self.spaces.len() - 1
     }
 
     fn made(
@@ -443,8 +476,7 @@ impl<S: Sink> Assembly<S> {
 
     fn exec(&mut self, seen: Seen<'_>, program: &str) -> io::Result<()> {
         self.emit(seen, What::Exec(program))?;
-        self.spaces.push(task::Space::default());
-        let space = self.spaces.len() - 1;
+        let space = self.space(task::Space::default());
         self.task(seen.tid).space = space;
         Ok(())
     }
@@ -546,5 +578,26 @@ impl<S: Sink> Assembly<S> {
         let at = self.elapsed();
         let what = What::Shootdown { victim, pages };
         self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_that_nobody_is_in_are_forgotten_and_others_are_not() {
+        let mut assembly = Assembly::new(Vec::new(), 1, Strangers::Leave, false);
+        assembly.known(0, 7, &[7]).unwrap();
+        let heap =
+            Saw::Mapped { address: 0x5000, length: 0x1000, offset: 0, prot: 3, flags: 0, path: "[heap]" };
+        assembly.take(Seen { at: 1, cpu: 0, tid: 7, saw: heap }).unwrap();
+        assembly.known(2, 8, &[8]).unwrap();
+        for at in 3..10_000 {
+            assembly.take(Seen { at, cpu: 0, tid: 8, saw: Saw::Exec("again") }).unwrap();
+        }
+        assert!(assembly.spaces.len() < 2000, "{}", assembly.spaces.len());
+        let space = |tid| assembly.spaces[assembly.tasks[&tid].space];
+        assert_eq!((space(7).brk, space(8).brk), (Some(0x6000), None));
     }
 }
