@@ -129,6 +129,14 @@ fn strace_does_or_says_why_not() {
 }
 
 #[test]
+fn the_program_is_as_nice_as_without_a_recorder() {
+    let own = Command::new("/bin/nice").output().or_else(|_| Command::new("nice").output()).unwrap();
+    let own: i32 = String::from_utf8(own.stdout).unwrap().trim().parse().unwrap();
+    let (recorded, _) = run("nice", None, &["/bin/sh", "-c", "exit $((20 + $(nice)))"]).unwrap();
+    assert_eq!(recorded.ended, Some(Ended::Code(20 + own)));
+}
+
+#[test]
 fn how_the_program_ended_is_told() {
     for (script, ended) in [("exit 7", Ended::Code(7)), ("kill -9 $$", Ended::Signal(9))] {
         let (recorded, _) = run("ended", Some(Method::Ptrace), &["/bin/sh", "-c", script]).unwrap();

@@ -3,6 +3,7 @@
 //! those that are interrupted may be anybody's.
 
 pub mod files;
+mod hurry;
 mod ring;
 mod sample;
 mod tracefs;
@@ -22,6 +23,7 @@ use crate::assemble::Assembly;
 use crate::seen::{Saw, Seen};
 use crate::syscall::{CLONE_THREAD, CLONE_VM, Syscall};
 use crate::write::Writer;
+use hurry::Hurry;
 use ring::{Of, Ring};
 use sample::{At, Record};
 use tracefs::Tracepoint;
@@ -72,6 +74,7 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
     })?;
     let (mut child, threads) = subject(session)?;
     let mut missing = Vec::new();
+    let _hurry = Hurry::begin();
     // A process that runs has events from when they are opened.
     let began = now();
     let opened = Events::of_tracepoints(&folder, &threads, &mut missing);
