@@ -75,6 +75,7 @@ pub fn machine(command: &MachineCommand, output: &mut Output) -> Result<Ending, 
 /// Measures this host.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn measured(args: &MeasureArgs, output: &mut Output) -> Result<Ending, Failure> {
+    use crate::process::ending::note;
     use quietmm_host::measure::{Base, OfBase, measure};
 
     let base = sim::load(&args.base)?;
@@ -107,6 +108,10 @@ fn measured(args: &MeasureArgs, output: &mut Output) -> Result<Ending, Failure> 
     quietmm_sim::machine::Machine::parse(&text, "what was measured")
         .map_err(|error| Failure::Run(format!("a bug of the measurement: {error}")))?;
     output.data(&text)?;
+    // The file goes elsewhere.
+    if let Some(busy) = measured.busy() {
+        note(&busy);
+    }
     Ok(Ending::Good)
 }
 
