@@ -9,6 +9,7 @@ use crate::backend::sim;
 use crate::process::ending::{Ending, Failure};
 use crate::process::output::Output;
 use crate::show::table::grid;
+use crate::show::wrap::hanging;
 
 /// `quietmm machine cost`
 #[derive(Debug, Args)]
@@ -20,7 +21,7 @@ pub struct CostArgs {
     #[arg(long, value_name = "N", default_value_t = 1.0)]
     targets: f64,
     /// Pages that each flushes
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pages: u32,
     /// The machine: a name, or a file such as `quietmm machine measure` prints
     #[arg(long, value_name = "NAME|FILE", default_value = "modern-2x64")]
@@ -110,11 +111,13 @@ pub fn cost(args: &CostArgs, output: &mut Output) -> Result<Ending, Failure> {
         several(args.pages.into(), "page")
     );
     text.push_str(&grid("llrr", &rows));
-    text.push_str(&format!(
-        "\n{:.2} % of all CPU time, as much as {:.2} CPUs. Refills of what was flushed, and tasks that wait for locks meanwhile, come on top.\n",
+    let share = format!(
+        "{:.2} % of all CPU time, as much as {:.2} CPUs. Refills of what was flushed, and tasks that wait for locks meanwhile, come on top.",
         percent(all),
         args.received * all / 1e9
-    ));
+    );
+    text.push('\n');
+    text.push_str(&hanging(output.width(), "", &share));
     if percent(all) > 100.0 {
         text.push_str("That is more than there is: so many cannot have been received in a second.\n");
     }

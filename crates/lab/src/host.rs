@@ -75,6 +75,7 @@ pub fn machine(command: &MachineCommand, output: &mut Output) -> Result<Ending, 
 /// Measures this host.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn measured(args: &MeasureArgs, output: &mut Output) -> Result<Ending, Failure> {
+    use crate::process::ending::note;
     use quietmm_host::measure::{Base, OfBase, measure};
 
     let base = sim::load(&args.base)?;
@@ -107,6 +108,10 @@ fn measured(args: &MeasureArgs, output: &mut Output) -> Result<Ending, Failure> 
     quietmm_sim::machine::Machine::parse(&text, "what was measured")
         .map_err(|error| Failure::Run(format!("a bug of the measurement: {error}")))?;
     output.data(&text)?;
+    // The file goes elsewhere.
+    if let Some(busy) = measured.busy() {
+        note(&busy);
+    }
     Ok(Ending::Good)
 }
 
@@ -149,6 +154,10 @@ pub fn record(args: &RecordArgs, output: &mut Output) -> Result<Ending, Failure>
     };
     for missing in &recorded.missing {
         text.push_str(&format!("{missing}\n"));
+    }
+    for (count, what) in recorded.odd.of_a_recording().into_iter().filter(|&(count, _)| count > 0) {
+        let times = if count == 1 { String::new() } else { format!(" ({count} times)") };
+        text.push_str(&format!("{what}{times}\n"));
     }
     if recorded.lost > 0 {
         let were = if recorded.lost == 1 { "event was" } else { "events were" };

@@ -97,6 +97,23 @@ pub struct Oddities {
     pub unsent: u64,
 }
 
+impl Oddities {
+    /// How often what was left out or guessed, for whoever records: the rest is usual where a recording begins and ends.
+    #[must_use]
+    pub fn of_a_recording(&self) -> [(u64, &'static str); 4] {
+        [(self.opaque, OPAQUE), (self.crowded, CROWDED), (self.nowhere, NOWHERE), (self.unsent, UNSENT)]
+    }
+}
+
+/// [`Oddities::opaque`]
+pub const OPAQUE: &str = "a call whose effect is not in its arguments; left out";
+/// [`Oddities::crowded`]
+pub const CROWDED: &str = "more threads at once than are kept in memory; left out";
+/// [`Oddities::nowhere`]
+pub const NOWHERE: &str = "a call whose range is in no address space; left out";
+/// [`Oddities::unsent`]
+pub const UNSENT: &str = "a flush request that nobody is seen to send; taken for the thread's own";
+
 /// Whether a thread that nobody has made belongs to the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strangers {
@@ -119,6 +136,8 @@ pub struct Assembly<S> {
     set_back: u64,
     /// Of times that do not fit, in the order of time: the latest by the source's clock, and how many in a row.
     unfit: Option<(u64, u32)>,
+    /// What comes was held back by whoever reads.
+    late: bool,
     tasks: BTreeMap<i32, Task>,
     /// The threads of each process among them.
     families: BTreeMap<i32, BTreeSet<i32>>,
@@ -168,6 +187,7 @@ impl<S: Sink> Assembly<S> {
             now: 0,
             set_back: 0,
             unfit: None,
+            late: false,
             tasks: BTreeMap::new(),
             families: BTreeMap::new(),
             ended: BTreeMap::new(),
@@ -196,6 +216,27 @@ impl<S: Sink> Assembly<S> {
             self.add(Seen { at, cpu: 0, tid, saw: Saw::On }, process, None)?;
         }
         Ok(())
+    }
+
+    /// Whether what comes next was held back by whoever reads: then no clock jumps if its times are before the latest.
+    pub fn late(&mut self, late: bool) {
+        self.late = late;
+    }
+
+    /// A thread that begins a program goes on under the number of its process, whose first thread has ended then.
+    pub fn take_over(&mut self, process: i32) {
+        if self.knows(process) {
+            return;
+        }
+        let begins = |tid: &&i32| {
+            let pending = self.tasks.get(tid).and_then(|task| task.pending.as_ref());
+            pending.is_some_and(|pending| matches!(pending.call, Syscall::Execve | Syscall::Execveat))
+        };
+        let tid = self.families.get(&process).and_then(|family| family.iter().find(begins).copied());
+        if let Some(task) = tid.and_then(|tid| self.remove(tid)) {
+            self.tasks.insert(process, task);
+            self.families.entry(process).or_default().insert(process);
+        }
     }
 
     /// Whether a thread is recorded.
@@ -240,6 +281,9 @@ impl<S: Sink> Assembly<S> {
             }
             Saw::Gone if !self.knows(seen.tid) => return Ok(()),
             _ => {}
+        }
+        if let Saw::Exec(_) = seen.saw {
+            self.take_over(seen.tid);
         }
         if !self.knows(seen.tid) && !self.admit(seen)? {
             return Ok(());
@@ -293,6 +337,9 @@ impl<S: Sink> Assembly<S> {
         let time = at.wrapping_add(self.set_back);
         // How far ahead it is, where neither has gone round.
         let (behind, ahead) = (self.now.saturating_sub(time), time.saturating_sub(self.now));
+        if self.late && behind > 0 {
+            return self.now;
+        }
         if first || behind <= SKEW && ahead <= SET_AHEAD {
             self.unfit = None;
             self.now = self.now.max(time);
@@ -381,14 +428,30 @@ impl<S: Sink> Assembly<S> {
         };
         let space = space.unwrap_or_else(|| {
             let copied = made.map(|(maker, ..)| self.spaces[self.tasks[&maker].space]);
-            self.spaces.push(copied.unwrap_or_default());
-            self.spaces.len() - 1
+            self.space(copied.unwrap_or_default())
         });
         self.threads += 1;
         self.tasks.insert(seen.tid, Task::new(thread, process, space, seen.at, self.switches));
         self.families.entry(process).or_default().insert(seen.tid);
         let at = self.elapsed();
         self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what: What::Start { by, shares, call } })
+    }
+
+    /// The number of a new space. Those that nobody is in any more are forgotten now and then: memory is bounded.
+    fn space(&mut self, space: task::Space) -> usize {
+        if self.spaces.len() >= 2 * self.tasks.len() + 1024 {
+            let (old, mut numbers) = (std::mem::take(&mut self.spaces), BTreeMap::new());
+            for task in self.tasks.values_mut() {
+                let next = self.spaces.len();
+                let number = *numbers.entry(task.space).or_insert(next);
+                if number == next {
+                    self.spaces.push(old[task.space]);
+                }
+                task.space = number;
+            }
+        }
+        self.spaces.push(space);
+        self.spaces.len() - 1
     }
 
     fn made(
@@ -413,8 +476,7 @@ impl<S: Sink> Assembly<S> {
 
     fn exec(&mut self, seen: Seen<'_>, program: &str) -> io::Result<()> {
         self.emit(seen, What::Exec(program))?;
-        self.spaces.push(task::Space::default());
-        let space = self.spaces.len() - 1;
+        let space = self.space(task::Space::default());
         self.task(seen.tid).space = space;
         Ok(())
     }
@@ -516,5 +578,26 @@ impl<S: Sink> Assembly<S> {
         let at = self.elapsed();
         let what = What::Shootdown { victim, pages };
         self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_that_nobody_is_in_are_forgotten_and_others_are_not() {
+        let mut assembly = Assembly::new(Vec::new(), 1, Strangers::Leave, false);
+        assembly.known(0, 7, &[7]).unwrap();
+        let heap =
+            Saw::Mapped { address: 0x5000, length: 0x1000, offset: 0, prot: 3, flags: 0, path: "[heap]" };
+        assembly.take(Seen { at: 1, cpu: 0, tid: 7, saw: heap }).unwrap();
+        assembly.known(2, 8, &[8]).unwrap();
+        for at in 3..10_000 {
+            assembly.take(Seen { at, cpu: 0, tid: 8, saw: Saw::Exec("again") }).unwrap();
+        }
+        assert!(assembly.spaces.len() < 2000, "{}", assembly.spaces.len());
+        let space = |tid| assembly.spaces[assembly.tasks[&tid].space];
+        assert_eq!((space(7).brk, space(8).brk), (Some(0x6000), None));
     }
 }

@@ -1,5 +1,6 @@
 //! `perf script` and ftrace: a line for each event.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use super::fields::{Line, hex, value};
@@ -19,6 +20,8 @@ pub struct Events {
     flushes: bool,
     /// A thread has been let in: whose events come before are not the program's.
     begun: bool,
+    /// What threads are called: they take other names when they run.
+    names: BTreeMap<i32, String>,
     /// A call whose stack follows, in the lines below it.
     held: Option<Held>,
     /// The line of the last event.
@@ -37,6 +40,8 @@ struct Held {
     frames: usize,
 }
 
+/// Names that are remembered: after so many all are forgotten, and taken for new when they come again.
+const MOST_NAMES: usize = 1 << 17;
 /// Functions of a stack that are kept.
 const MOST_FRAMES: usize = 16;
 
@@ -192,8 +197,10 @@ impl Events {
             "task_newtask" => {
                 let Some(child) = number("pid=") else { return Ok(Use::Unknown) };
                 let flags = value(line.payload, "clone_flags=").and_then(|text| hex(text, true)).unwrap_or(0);
+                self.names.remove(&child);
                 if assembly.knows(line.tid) {
-                    let process = (flags & CLONE_THREAD != 0).then_some(line.process).flatten();
+                    let own = || line.process.or_else(|| assembly.process_of(line.tid));
+                    let process = (flags & CLONE_THREAD != 0).then(own).flatten();
                     let shares = Some(flags & CLONE_VM != 0);
                     assembly.take(seen(line.tid, Saw::Made { tid: child, process, shares }))?;
                 }
@@ -209,6 +216,7 @@ impl Events {
                 if self.program.is_empty() {
                     self.program = program.to_owned();
                 }
+                assembly.take_over(line.tid);
                 self.let_in(line, assembly)?;
                 assembly.take(seen(line.tid, Saw::Exec(program)))?;
             }
@@ -267,14 +275,29 @@ impl Events {
 
     /// The threads of the program are those whose calls and faults are in the capture: `perf record COMMAND` has no others.
     fn let_in(&mut self, line: &Line<'_>, assembly: &mut Assembly<Writer>) -> io::Result<()> {
-        if line.tid == 0 || assembly.knows(line.tid) {
+        if line.tid == 0 {
             return Ok(());
+        }
+        if assembly.knows(line.tid) {
+            return self.name(line, assembly);
         }
         if !self.begun && self.program.is_empty() {
             self.program = line.name.to_owned();
         }
         self.begun = true;
         assembly.known(line.at, line.process.unwrap_or(line.tid), &[line.tid])?;
+        self.name(line, assembly)
+    }
+
+    /// Says what a thread is called, if that was not said.
+    fn name(&mut self, line: &Line<'_>, assembly: &mut Assembly<Writer>) -> io::Result<()> {
+        if self.names.get(&line.tid).is_some_and(|name| name == line.name) {
+            return Ok(());
+        }
+        if self.names.len() >= MOST_NAMES {
+            self.names.clear();
+        }
+        self.names.insert(line.tid, line.name.to_owned());
         assembly.take(Seen { at: line.at, cpu: line.cpu, tid: line.tid, saw: Saw::Name(line.name) })
     }
 }

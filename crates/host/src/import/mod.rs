@@ -15,7 +15,7 @@ use std::path::Path;
 use quietmm_workloads::trace::MAGIC;
 use quietmm_workloads::trace::recording::{About, Shootdowns, Sums};
 
-use crate::assemble::{Assembled, Assembly, Oddities, Strangers};
+use crate::assemble::{Assembled, Assembly, CROWDED, NOWHERE, OPAQUE, Oddities, Strangers, UNSENT};
 use crate::lines::{ENDLESS, Lines};
 use crate::summary::several;
 use crate::write::Writer;
@@ -249,14 +249,10 @@ impl Notes {
                 odd.strangers,
                 "a thread that nobody is seen to make; taken for one of the program's",
             ),
-            (old.opaque, odd.opaque, "a call whose effect is not in its arguments; left out"),
-            (old.crowded, odd.crowded, "more threads at once than are kept in memory; left out"),
-            (old.nowhere, odd.nowhere, "a call whose range is in no address space; left out"),
-            (
-                old.unsent,
-                odd.unsent,
-                "a flush request that nobody is seen to send; taken for the thread's own",
-            ),
+            (old.opaque, odd.opaque, OPAQUE),
+            (old.crowded, odd.crowded, CROWDED),
+            (old.nowhere, odd.nowhere, NOWHERE),
+            (old.unsent, odd.unsent, UNSENT),
         ] {
             (before..after).for_each(|_| self.add(line, what));
         }

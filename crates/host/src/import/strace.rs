@@ -1,9 +1,10 @@
 //! `strace -f -ttt -T -e trace=memory,process`: a line for each call, at the time of its beginning; in two halves if another
 //! thread's came between.
 //!
-//! A thread may show itself before the call that made it has come back. Its lines wait for that.
+//! A thread may show itself before the call that made it has come back. Its lines wait for that, as long as such a call is under
+//! way. `strace -p` shows threads that nobody makes: they are taken for threads of the process that came first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::fields::seconds;
@@ -16,6 +17,8 @@ use crate::write::Writer;
 /// Lines of threads that nobody has made yet, all together, and their bytes.
 const MOST_WAITING: usize = 100_000;
 const MOST_WAITING_BYTES: usize = 16 << 20;
+/// A call that makes a thread and is shown as a whole, at its end, comes after the thread's first lines by less than so many nanoseconds.
+const SOON: u64 = 20_000_000;
 /// Bytes of first halves, all together.
 const MOST_HALVES: usize = 16 << 20;
 
@@ -33,7 +36,12 @@ pub struct Strace {
     waiters: usize,
     waiting_bytes: usize,
     halves_bytes: usize,
-    processes: BTreeMap<i32, i32>,
+    /// The threads among them that make another.
+    makers: BTreeSet<i32>,
+    /// When the first of those that wait showed itself.
+    since: u64,
+    /// The process of the first thread.
+    first: Option<i32>,
     /// Nobody is waited for any more.
     closed: bool,
 }
@@ -104,16 +112,23 @@ impl Reader for Strace {
             }
             return Ok(false);
         };
+        if self.waiters > 0 && self.makers.is_empty() && line.at.saturating_sub(self.since) > SOON {
+            self.let_all_in(assembly, notes)?;
+        }
         if !assembly.knows(line.tid) {
-            if assembly.alive() == 0 && self.processes.is_empty() {
-                self.processes.insert(line.tid, line.tid);
+            if assembly.alive() == 0 && self.first.is_none() {
+                self.first = Some(line.tid);
                 assembly.known(line.at, line.tid, &[line.tid])?;
             } else if !self.closed {
+                if self.waiters == 0 {
+                    self.since = line.at;
+                }
                 self.waiting.entry(line.tid).or_default().push((number, text.to_owned()));
                 self.waiters += 1;
                 self.waiting_bytes += text.len();
                 if self.waiters > MOST_WAITING || self.waiting_bytes > MOST_WAITING_BYTES {
                     notes.add(number, "threads that nobody is seen to make; taken for the program's");
+                    self.closed = true;
                     self.let_all_in(assembly, notes)?;
                 }
                 return Ok(true);
@@ -141,16 +156,48 @@ impl Reader for Strace {
 
 impl Strace {
     fn let_all_in(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
-        self.closed = true;
-        for (_, lines) in std::mem::take(&mut self.waiting) {
-            for (number, text) in lines {
-                if let Some(line) = read(&text) {
-                    self.act(number, &line, assembly, notes)?;
-                }
+        // One that makes another may be among them.
+        while self.waiters > 0 {
+            let mut all: Vec<(u64, String)> =
+                std::mem::take(&mut self.waiting).into_values().flatten().collect();
+            (self.waiters, self.waiting_bytes) = (0, 0);
+            all.sort_unstable_by_key(|&(number, _)| number);
+            self.act_late(all, assembly, notes)?;
+        }
+        Ok(())
+    }
+
+    /// Lines that have waited: their times are those of then.
+    fn act_late(
+        &mut self,
+        lines: Vec<(u64, String)>,
+        assembly: &mut Assembly<Writer>,
+        notes: &mut Notes,
+    ) -> io::Result<()> {
+        for (number, text) in lines {
+            if let Some(line) = read(&text) {
+                assembly.late(true);
+                self.act(number, &line, assembly, notes)?;
             }
         }
-        (self.waiters, self.waiting_bytes) = (0, 0);
+        assembly.late(false);
         Ok(())
+    }
+
+    /// A thread that nobody is seen to make.
+    fn let_in(
+        &mut self,
+        number: u64,
+        line: &Line<'_>,
+        assembly: &mut Assembly<Writer>,
+        notes: &mut Notes,
+    ) -> io::Result<()> {
+        let process = self.first.unwrap_or(line.tid);
+        notes.add(
+            number,
+            "a thread that nobody is seen to make; taken for one of the process that came first",
+        );
+        assembly.known(line.at, process, &[line.tid])
     }
 
     fn act(
@@ -163,23 +210,36 @@ impl Strace {
         let seen = |at, saw| Seen { at, cpu: 0, tid: line.tid, saw };
         if let Some(end) = line.rest.strip_prefix("+++ ") {
             if end.starts_with("exited") || end.starts_with("killed") {
+                self.forget_half(line.tid);
                 assembly.take(seen(line.at, Saw::Gone))?;
-                self.processes.remove(&line.tid);
+            } else if let Some(other) = end.strip_prefix("superseded by execve in pid ")
+                && let Some(other) = other.split(' ').next().and_then(|tid| tid.parse().ok())
+            {
+                // The thread that begins a program goes on under the number of its process.
+                self.forget_half(line.tid);
+                if let Some(half) = self.halves.remove(&other) {
+                    self.halves.insert(line.tid, half);
+                }
+                assembly.take(Seen { at: line.at, cpu: 0, tid: other, saw: Saw::Gone })?;
             }
             return Ok(true);
         }
         if line.rest.starts_with("--- ") {
             return Ok(true);
         }
+        if !assembly.knows(line.tid) {
+            self.let_in(number, line, assembly, notes)?;
+        }
         if let Some(first) = line.rest.strip_suffix("<unfinished ...>") {
             let first = first.trim_end();
+            self.forget_half(line.tid);
             if let Some((name, inside)) = first.split_once('(')
                 && let Some(call) = Syscall::of_name(name)
             {
                 enter(line.tid, line.at, call, inside, assembly)?;
-            }
-            if let Some((_, old)) = self.halves.remove(&line.tid) {
-                self.halves_bytes -= old.len();
+                if call.makes_task() {
+                    self.makers.insert(line.tid);
+                }
             }
             if self.halves_bytes + first.len() > MOST_HALVES {
                 notes.add(number, "too many calls are under way to remember their beginnings; left out");
@@ -194,6 +254,7 @@ impl Strace {
                 notes.add(number, "half a call that is not one; left out");
                 return Ok(false);
             };
+            self.makers.remove(&line.tid);
             let Some((begun, first)) = self.halves.remove(&line.tid) else {
                 notes.add(number, "the second half of a call whose first is not there; left out");
                 return Ok(false);
@@ -242,9 +303,8 @@ impl Strace {
             && child > 0
         {
             let flags = flags_of(call, inside);
-            let own = self.processes.get(&line.tid).copied().unwrap_or(line.tid);
+            let own = assembly.process_of(line.tid).unwrap_or(line.tid);
             let process = if flags & CLONE_THREAD != 0 { own } else { child };
-            self.processes.insert(child, process);
             let made = Saw::Made { tid: child, process: Some(process), shares: Some(flags & CLONE_VM != 0) };
             assembly.take(seen(begun, made))?;
             self.catch_up(child, assembly, notes)?;
@@ -262,14 +322,19 @@ impl Strace {
 
     /// A thread was made: what it has done meanwhile.
     fn catch_up(&mut self, child: i32, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
-        for (number, text) in self.waiting.remove(&child).unwrap_or_default() {
+        let lines = self.waiting.remove(&child).unwrap_or_default();
+        for (_, text) in &lines {
             self.waiters -= 1;
             self.waiting_bytes -= text.len();
-            if let Some(line) = read(&text) {
-                self.act(number, &line, assembly, notes)?;
-            }
         }
-        Ok(())
+        self.act_late(lines, assembly, notes)
+    }
+
+    fn forget_half(&mut self, tid: i32) {
+        if let Some((_, old)) = self.halves.remove(&tid) {
+            self.halves_bytes -= old.len();
+        }
+        self.makers.remove(&tid);
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod chase;
 mod cpuid;
+mod others;
 mod pairs;
 mod shootdown;
 mod stats;
@@ -66,6 +67,8 @@ pub struct Measured {
     pub pairs: Vec<(u16, u16, Spread)>,
     /// The whole of a page fault that reads, and of one that writes.
     pub faults: [Spread; 2],
+    /// What part of the CPUs other programs had meanwhile, in percent, if it was too much.
+    pub busy: Option<u32>,
 }
 
 /// Results as they come in.
@@ -117,6 +120,7 @@ pub fn measure(base: &Base) -> io::Result<Measured> {
     let online = topology::online();
     let Some(&first) = online.first() else { return Err(io::Error::other("no CPU is online")) };
     let before = topology::pin(first)?;
+    let others = others::Others::begin();
     let mut results = Results::default();
     topology::describe(&mut results, &online);
     cpuid::tlb(&mut results);
@@ -138,6 +142,7 @@ pub fn measure(base: &Base) -> io::Result<Measured> {
         shootdowns,
         pairs,
         faults,
+        busy: others.too_much(online.len()),
     })
 }
 
@@ -145,10 +150,24 @@ pub fn measure(base: &Base) -> io::Result<Measured> {
 pub type OfBase = (String, String, String, String, String);
 
 impl Measured {
+    /// That the host was too busy to be measured, if it was.
+    #[must_use]
+    pub fn busy(&self) -> Option<String> {
+        let say = |percent| {
+            format!(
+                "Other programs had {percent} % of the CPUs meanwhile: what is measured here is too slow, so measure again without them"
+            )
+        };
+        self.busy.map(say)
+    }
+
     /// The machine description: a whole TOML file that says what was measured, and has the rest from `others`, marked.
     #[must_use]
     pub fn to_toml(&self, name: &str, year: u32, others: &[OfBase]) -> String {
         let mut text = format!("# Measured by `quietmm machine measure` on {}.\n#\n", plain(&self.processor));
+        if let Some(busy) = self.busy() {
+            text.push_str(&format!("# {busy}.\n#\n"));
+        }
         text.push_str(&format!("# What user space cannot measure is that of {}, and says so.\n", self.base));
         self.not.iter().for_each(|not| text.push_str(&format!("# - {}\n", plain(not))));
         text.push_str("#\n# An mprotect of one page that so many other CPUs have in their TLBs, whole:\n");
@@ -221,6 +240,7 @@ mod tests {
             shootdowns: vec![(1, Spread::of(&mut [5.0]))],
             pairs: Vec::new(),
             faults: [Spread::default(); 2],
+            busy: Some(37),
         };
         let other = |section: &str, name: &str| -> OfBase {
             (section.into(), name.into(), "3".into(), "ns".into(), "a book".into())
@@ -231,6 +251,9 @@ mod tests {
         let rest = "pause = { value = 3, unit = \"ns\", source = \"not measured, from uma-8: a book\" }\n\n[device]\n";
         assert!(text.contains(rest), "{text}");
         assert_eq!(text.matches("syscall = ").count(), 1);
+        assert!(text.contains("\n# Other programs had 37 % of the CPUs meanwhile"), "{text}");
+        let quiet = Measured { busy: None, ..measured }.to_toml("mine", 2025, &others);
+        assert!(!quiet.contains("Other programs"), "{quiet}");
         let line = "syscall = { value = 71, unit = \"ns\", source = \"measured: getppid 'again'; 71.0 ns (70.5 to 72.0)\" }";
         assert!(text.contains(line), "{text}");
     }

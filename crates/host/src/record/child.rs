@@ -4,11 +4,13 @@ use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, execvp, fork, pipe2};
+use nix::unistd::{AccessFlags, ForkResult, Pid, access, execvp, fork, pipe2};
 
 use super::RecordError;
 
@@ -83,6 +85,24 @@ impl Child {
             let _ = waitpid(Pid::from_raw(self.pid), None);
         }
     }
+}
+
+/// Whether there is such a program, where `execvp` looks for it.
+pub fn there(words: &[OsString]) -> Result<(), RecordError> {
+    let Some(name) = words.first() else { return Ok(()) };
+    let runs = |path: &Path| access(path, AccessFlags::X_OK);
+    let found = if name.as_bytes().contains(&b'/') {
+        runs(Path::new(name))
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+        std::env::split_paths(&path)
+            .map(|folder| runs(&folder.join(name)))
+            .find(Result::is_ok)
+            .unwrap_or(Err(Errno::ENOENT))
+    };
+    found.map_err(|error| {
+        RecordError::Program(format!("{}: {}", name.to_string_lossy(), io::Error::from(error)))
+    })
 }
 
 /// The child's way to its program.

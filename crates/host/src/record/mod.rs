@@ -169,9 +169,15 @@ impl From<io::Error> for RecordError {
 /// Asked now and then: whether the recording should end.
 pub type Stop = dyn Fn() -> bool;
 
-/// The one command after which tracepoints may be used by anybody, until the next boot.
-const ALLOW: &str =
-    "sudo sh -c 'mount -o remount,mode=755 /sys/kernel/tracing && sysctl kernel.perf_event_paranoid=-1'";
+/// The one command after which whoever asks may use tracepoints, until the next boot. Others than owner and group may not read the
+/// files of tracefs, whatever its folder allows.
+fn allow() -> String {
+    // SAFETY: a call without arguments that cannot fail.
+    let group = unsafe { libc::getgid() };
+    format!(
+        "sudo sh -c 'mount -o remount,mode=750,gid={group} /sys/kernel/tracing && sysctl kernel.perf_event_paranoid=-1'"
+    )
+}
 
 /// What a method has of its own to say.
 struct Told {
@@ -297,4 +303,14 @@ fn shortened(mut text: String) -> String {
     }
     text.truncate(most);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_allows_tracepoints_lets_the_own_group_read_them() {
+        // SAFETY: a call without arguments that cannot fail.
+        let group = unsafe { libc::getgid() };
+        assert!(super::allow().contains(&format!("gid={group} /sys/kernel/tracing")), "{}", super::allow());
+    }
 }

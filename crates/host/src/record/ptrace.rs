@@ -44,11 +44,19 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
         What::Process(process) => (None, proc::threads(*process)),
     };
     let mut missing = vec![Missing::new("shootdowns are not recorded: no tracer sees them", "")];
+    let began = perf::now();
     let faults = match Events::of_faults(&threads) {
         Ok(events) => Some(Pump::new(events)),
         Err(error) => {
-            let what = format!("page faults are not recorded ({error})");
-            missing.push(Missing::new(what, "sudo sysctl kernel.perf_event_paranoid=2"));
+            missing.push(match perf::files::missing(&error, &threads) {
+                Some(Missing { what, command }) => {
+                    Missing::new(format!("page faults are not recorded: {what}"), command)
+                }
+                None => {
+                    let what = format!("page faults are not recorded ({error})");
+                    Missing::new(what, "sudo sysctl kernel.perf_event_paranoid=2")
+                }
+            });
             None
         }
     };
@@ -62,7 +70,7 @@ pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
         }
     }
     let mut assembly = session.assembly(Method::Ptrace, false)?;
-    perf::begin(session, &threads, &mut assembly)?;
+    perf::begin(session, began, &threads, &mut assembly)?;
     let has_faults = faults.is_some();
     let mut tracer = Tracer {
         assembly,

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{Ended, Method, Missing, RecordError, Session, Told, What};
+use super::{Ended, Method, Missing, RecordError, Session, Told, What, child, perf, proc};
 use crate::import;
 
 /// Records by strace.
@@ -24,9 +25,19 @@ fn run(session: &Session<'_>, text: &std::path::Path) -> Result<Told, RecordErro
     let mut command = Command::new("strace");
     command.args(["-f", "-ttt", "-T", "-y", "-q", "-e", "trace=memory,process", "-o"]).arg(text);
     match &session.options.what {
-        What::Command(words) => command.arg("--").args(words),
+        What::Command(words) => {
+            // strace would say it in its own words, and nothing else would differ from a program that may not be traced.
+            child::there(words)?;
+            command.arg("--").args(words)
+        }
         What::Process(process) => command.arg("-p").arg(process.to_string()).stdout(Stdio::null()),
     };
+    let mut assembly = session.assembly(Method::Strace, false)?;
+    if let What::Process(process) = session.options.what {
+        // In strace's time.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        perf::begin(session, now, &proc::threads(process), &mut assembly)?;
+    }
     let mut strace = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => {
             RecordError::lacks(Method::Strace, "strace is not installed", "sudo apt-get install strace")
@@ -38,8 +49,12 @@ fn run(session: &Session<'_>, text: &std::path::Path) -> Result<Told, RecordErro
             break Some(status);
         }
         if session.is_over() {
-            // It lets the program go, and writes what it has.
-            let _ = kill(Pid::from_raw(strace.id() as i32), Signal::SIGTERM);
+            // Told to end, it lets a program go to which it came, and ends one that it began. If it is killed both go on; what it
+            // has seen is written already, but for half a line. Before it has seen anything its program waits for it.
+            let began = matches!(session.options.what, What::Command(_))
+                && std::fs::metadata(text).is_ok_and(|text| text.len() > 0);
+            let signal = if began { Signal::SIGKILL } else { Signal::SIGTERM };
+            let _ = kill(Pid::from_raw(strace.id() as i32), signal);
             strace.wait()?;
             break None;
         }
@@ -51,7 +66,7 @@ fn run(session: &Session<'_>, text: &std::path::Path) -> Result<Told, RecordErro
         &mut BufReader::with_capacity(1 << 20, input),
         import::Form::Strace,
         &text.display().to_string(),
-        session.assembly(Method::Strace, false)?,
+        assembly,
     );
     let assembled = match assembled {
         Ok(read) => read.assembled,

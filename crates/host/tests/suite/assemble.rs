@@ -208,6 +208,25 @@ fn a_number_that_comes_again_is_another_thread() {
     assert_eq!(assembled.odd.again, 1);
 }
 
+#[test]
+fn a_thread_that_begins_a_program_goes_on_under_the_number_of_its_process() {
+    let made = Saw::Made { tid: 101, process: Some(100), shares: Some(true) };
+    let begins = enter(Syscall::Execve, [0; 6]);
+    let touch = Saw::Fault { address: 0x7000, write: true };
+    let found = events(&[
+        (1, 100, made),
+        (2, 101, begins),
+        (3, 100, Saw::Gone),
+        (4, 100, Saw::Exec("ls")),
+        (5, 100, leave(Syscall::Execve, 0)),
+        (6, 100, touch),
+        (7, 100, Saw::Gone),
+    ]);
+    let found: Vec<_> = found.into_iter().map(|(thread, _, what)| (thread, what)).skip(1).collect();
+    let fault = What::Fault { page: 7, write: true };
+    assert_eq!(found, [(0, What::End), (1, What::Exec("")), (1, fault), (1, What::End)]);
+}
+
 fn any_saw() -> impl Strategy<Value = Saw<'static>> {
     let syscall = || any::<prop::sample::Index>().prop_map(|at| Syscall::ALL[at.index(Syscall::ALL.len())]);
     let number = || prop_oneof![0u64..10, (0u64..64).prop_map(|page| page << 12), any::<u64>()];

@@ -108,6 +108,30 @@ fn perf_script_is_read() {
 }
 
 #[test]
+fn threads_are_called_what_they_call_themselves_later() {
+    let line = |name: &str, tid, at, what: &str| format!(" {name}  1234/{tid} [000]  7526.57{at}: {what}\n");
+    let fault = "exceptions:page_fault_user: address=0x7f4d7702b5e0 ip=0x1 error_code=0x6";
+    let text = PERF.replace(
+        " sort  1234/1234 [001]  7526.571705",
+        &(line("sort", 1235, 1701, fault)
+            + &line("reader", 1235, 1702, fault)
+            + &line("reader", 1235, 1703, fault)
+            + " sort  1234/1234 [001]  7526.571705"),
+    );
+    let (_, bytes) = imported("names", &mut text.as_bytes(), Form::Events).unwrap();
+    let (_, events) = parsed(&bytes);
+    let names: Vec<&str> = events
+        .iter()
+        .filter_map(|(thread, what)| match what {
+            What::Name(name) if *thread == 1 => Some(*name),
+            _ => None,
+        })
+        .collect();
+    // Its last line calls it as the capture has it.
+    assert_eq!(names, ["sort", "reader", "sort"]);
+}
+
+#[test]
 fn call_stacks_of_perf_script_go_with_their_calls() {
     let stack = "\
 \tffffffff81234567 do_syscall_64+0x57 ([kernel.kallsyms])
@@ -185,6 +209,72 @@ fn strace_is_read_with_halves_and_threads_that_come_before_they_are_made() {
     assert!(events.contains(&(0, What::File("/lib/x.so"))), "{events:?}");
     assert!(events.contains(&(0, What::Join(2))), "{events:?}");
     assert_eq!((summary.calls["mprotect"].took, summary.calls["mprotect"].median), (30_000, 30_000));
+}
+
+#[test]
+fn a_program_that_another_thread_than_the_first_begins_has_a_space_of_its_own() {
+    let text = "\
+100 1700000000.001000 clone3({flags=CLONE_VM|CLONE_THREAD, exit_signal=0} => {parent_tid=[101]}, 88) = 101 <0.000100>
+101 1700000000.002000 execve(\"/bin/ls\", [\"ls\"], 0x7ffe /* 3 vars */ <unfinished ...>
+100 1700000000.003000 +++ superseded by execve in pid 101 +++
+100 1700000000.003100 <... execve resumed>) = 0 <0.001100>
+100 1700000000.004000 munmap(0x7f0000000000, 4096) = 0 <0.000020>
+100 1700000000.005000 +++ exited with 0 +++
+";
+    let (imported, bytes) = imported("superseded", &mut text.as_bytes(), Form::Strace).unwrap();
+    let (summary, events) = parsed(&bytes);
+    assert_eq!(
+        notes(&imported).iter().filter(|note| !note.2.contains("program seems")).count(),
+        0,
+        "{imported}"
+    );
+    assert_eq!((summary.threads, summary.spaces), (2, 2), "{summary}");
+    let ends: Vec<u32> =
+        events.iter().filter(|(_, what)| *what == What::End).map(|&(thread, _)| thread).collect();
+    assert_eq!(ends, [1, 0]);
+}
+
+#[test]
+fn so_it_has_in_perf_script() {
+    // Lines of a thread say its number only, unless asked for more.
+    let text = "\
+ sort  100 [001]  7526.100000:  raw_syscalls:sys_enter: NR 56 (0, 0, 0, 0, 0, 0)
+ sort  100 [001]  7526.100010:  task:task_newtask: pid=101 comm=sort clone_flags=10100 oom_score_adj=0
+ sort  101 [001]  7526.100020:  raw_syscalls:sys_enter: NR 59 (0, 0, 0, 0, 0, 0)
+ sort  100 [000]  7526.100030:  sched:sched_process_exit: comm=sort pid=100 prio=120 group_dead=false
+ ls  100 [001]  7526.100040:  sched:sched_process_exec: filename=/bin/ls pid=100 old_pid=101
+ ls  100 [001]  7526.100050:  raw_syscalls:sys_exit: NR 59 = 0
+ ls  100 [001]  7526.100060:  sched:sched_process_exit: comm=ls pid=100 prio=120 group_dead=true
+";
+    let (_, bytes) = imported("superseded-perf", &mut text.as_bytes(), Form::Events).unwrap();
+    let (summary, events) = parsed(&bytes);
+    assert_eq!((summary.threads, summary.spaces), (2, 2), "{summary}");
+    let ends: Vec<u32> =
+        events.iter().filter(|(_, what)| *what == What::End).map(|&(thread, _)| thread).collect();
+    assert_eq!(ends, [0, 1]);
+}
+
+#[test]
+fn threads_of_a_process_that_runs_are_in_its_space_and_in_the_order_of_time() {
+    // As `strace -f -p` shows them: nobody makes them.
+    let line = |nth: u64| {
+        let tid = 100 + nth % 3;
+        format!("{tid} 1700000{:03}.000000 munmap(0x7f0000000000, 4096) = 0 <0.000010>\n", nth)
+    };
+    let text: String = (0..90).map(line).collect();
+    let (imported, bytes) = imported("attached", &mut text.as_bytes(), Form::Strace).unwrap();
+    let (summary, events) = parsed(&bytes);
+    let told = "a thread that nobody is seen to make; taken for one of the process that came first";
+    assert_eq!(notes(&imported), [(2, 2, told)]);
+    assert_eq!((summary.threads, summary.spaces), (3, 1));
+    // As long as it took, not once for each thread.
+    assert!((89_000_000_000..90_000_000_000).contains(&imported.duration), "{imported}");
+    let unmaps: Vec<u32> = events
+        .iter()
+        .filter(|(_, what)| matches!(what, What::Unmap { .. }))
+        .map(|&(thread, _)| thread)
+        .collect();
+    assert_eq!(unmaps[..6], [0, 1, 2, 0, 1, 2]);
 }
 
 #[test]

@@ -13,6 +13,8 @@ const ROUNDS: u64 = 40;
 /// So many pages nothing else unmaps.
 const PAGES: u64 = 19;
 const SUBJECT: &str = "QUIETMM_TEST_SUBJECT";
+const ENDLESS: &str = "QUIETMM_TEST_ENDLESS_SUBJECT";
+const LIMITED: &str = "QUIETMM_TEST_LIMITED_RECORDER";
 
 /// What is recorded: this test, when it is asked to be. Threads map, touch and unmap; then the process forks.
 #[test]
@@ -127,6 +129,14 @@ fn strace_does_or_says_why_not() {
 }
 
 #[test]
+fn the_program_is_as_nice_as_without_a_recorder() {
+    let own = Command::new("/bin/nice").output().or_else(|_| Command::new("nice").output()).unwrap();
+    let own: i32 = String::from_utf8(own.stdout).unwrap().trim().parse().unwrap();
+    let (recorded, _) = run("nice", None, &["/bin/sh", "-c", "exit $((20 + $(nice)))"]).unwrap();
+    assert_eq!(recorded.ended, Some(Ended::Code(20 + own)));
+}
+
+#[test]
 fn how_the_program_ended_is_told() {
     for (script, ended) in [("exit 7", Ended::Code(7)), ("kill -9 $$", Ended::Signal(9))] {
         let (recorded, _) = run("ended", Some(Method::Ptrace), &["/bin/sh", "-c", script]).unwrap();
@@ -136,9 +146,11 @@ fn how_the_program_ended_is_told() {
 
 #[test]
 fn a_program_that_is_not_there_is_an_error_and_no_file() {
-    for method in [None, Some(Method::Ptrace)] {
-        let error = run("absent", method, &["/nonexistent/program"]).unwrap_err();
-        assert!(error.to_string().starts_with("/nonexistent/program: No such file"), "{error}");
+    for method in [None, Some(Method::Ptrace), Some(Method::Strace)] {
+        for name in ["/nonexistent/program", "nonexistent-program"] {
+            let error = run("absent", method, &[name]).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{name}: No such file")), "{error}");
+        }
         assert!(!place("absent").exists());
     }
 }
@@ -199,5 +211,123 @@ fn a_recording_of_a_process_ends_when_it_is_told_and_the_process_goes_on() {
         assert!(summary.bounded && summary.calls["mmap"].count > 5, "what was mapped before: {summary}");
         std::fs::remove_file(&out).unwrap();
         assert_eq!(child.try_wait().unwrap(), None, "it still runs");
+    }
+}
+
+/// Threads that map, touch and unmap until they are ended.
+#[test]
+fn endless_subject() {
+    if std::env::var_os(ENDLESS).is_none() {
+        return;
+    }
+    let work = || loop {
+        // SAFETY: a new mapping that is unmapped.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0);
+            libc::munmap(at, 4096);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(work);
+        }
+    });
+}
+
+fn threads_of(process: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count)
+}
+
+fn endless() -> Sleeper {
+    let own = std::env::current_exe().unwrap();
+    let words = ["--exact", "record::endless_subject", "--test-threads=1"];
+    let subject = Sleeper(
+        Command::new(own).args(words).env(ENDLESS, "1").stdout(std::process::Stdio::null()).spawn().unwrap(),
+    );
+    // The test's own two, too.
+    while threads_of(subject.0.id()) < 2 + THREADS as usize {
+        std::thread::yield_now();
+    }
+    subject
+}
+
+/// Records a process, when it is asked to: in a process that may open few files.
+#[test]
+fn limited_recorder() {
+    let Some(process) = std::env::var_os(LIMITED) else { return };
+    let what = What::Process(process.to_str().unwrap().parse().unwrap());
+    let (out, at_most) = (place("limited"), Some(std::time::Duration::ZERO));
+    match record(&Options { what, method: Some(Method::Perf), at_most, out: out.clone() }, &|| false) {
+        Ok(_) => std::fs::remove_file(&out).unwrap(),
+        Err(error) => assert!(!error.to_string().contains("files"), "{error}"),
+    }
+}
+
+#[test]
+fn as_many_files_are_open_as_events_of_all_threads_on_all_cpus_take() {
+    let subject = endless();
+    let own = std::env::current_exe().unwrap();
+    let status = Command::new("/bin/sh")
+        .args(["-c", "ulimit -S -n 40; exec \"$0\" --exact record::limited_recorder --nocapture"])
+        .arg(own)
+        .env(LIMITED, subject.0.id().to_string())
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn all_threads_of_a_process_that_runs_are_in_its_space_by_every_method() {
+    let subject = endless();
+    let process = subject.0.id();
+    for method in Method::ALL {
+        let out = place("running");
+        let at_most = Some(std::time::Duration::from_secs(1));
+        let what = What::Process(process as i32);
+        match record(&Options { what, method: Some(method), at_most, out: out.clone() }, &|| false) {
+            Ok(recorded) => {
+                let bytes = std::fs::read(&out).unwrap();
+                std::fs::remove_file(&out).unwrap();
+                let summary = summary(&bytes);
+                assert_eq!((summary.threads, summary.spaces), (2 + THREADS as u32, 1), "{summary}");
+                let AnyTrace::Operations(recording) = AnyTrace::parse(&bytes).unwrap() else { panic!() };
+                let unmapping: std::collections::BTreeSet<u32> = recording
+                    .events()
+                    .filter(|event| {
+                        use quietmm_workloads::trace::recording::What;
+                        matches!(event.what, What::Unmap { .. })
+                    })
+                    .map(|event| event.thread)
+                    .collect();
+                assert_eq!(unmapping.len(), THREADS as usize, "{}: {summary}", method.name());
+                assert_eq!(recorded.odd.back_in_time, 0, "{}", method.name());
+            }
+            Err(RecordError::NotAllowed(why)) => eprintln!("not tested here: {why:?}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_program_goes_on_when_its_recording_ends_by_every_method() {
+    for method in Method::ALL {
+        let (out, number) = (place("goes-on"), place("number"));
+        let script = format!("echo $$ > {}; exec sleep 100000", number.display());
+        let what = What::Command(["/bin/sh".into(), "-c".into(), script.into()].to_vec());
+        let written = number.clone();
+        let runs = move || std::fs::read_to_string(&written).is_ok_and(|text| text.ends_with('\n'));
+        match record(&Options { what, method: Some(method), at_most: None, out: out.clone() }, &runs) {
+            Ok(recorded) => {
+                assert_eq!(recorded.ended, None);
+                let process: i32 = std::fs::read_to_string(&number).unwrap().trim().parse().unwrap();
+                // SAFETY: of the program that was begun here.
+                assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0, "{}", method.name());
+                std::fs::remove_file(&out).unwrap();
+                std::fs::remove_file(&number).unwrap();
+            }
+            Err(RecordError::NotAllowed(why)) => eprintln!("not tested here: {why:?}"),
+            Err(error) => panic!("{error}"),
+        }
     }
 }

@@ -233,9 +233,22 @@ pub fn read(words: &[String]) -> Result<Command, Unread> {
     })
 }
 
+/// What Rust says of a text that is no number, and what would be right.
+const NUMBERS: [(&str, &str); 6] = [
+    ("invalid digit found in string", "a whole number is needed"),
+    ("cannot parse integer from empty string", "a whole number is needed"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+    ("invalid float literal", "a number is needed"),
+    ("cannot parse float from empty string", "a number is needed"),
+];
+
 /// What is wrong with a command line, in a line.
 fn complaint(error: &clap::Error) -> String {
     let mut line = one_line(&error.render().to_string());
+    for (said, needed) in NUMBERS {
+        line = line.replace(said, needed);
+    }
     if error.kind() == ErrorKind::InvalidSubcommand && !line.contains(';') {
         let cli = Cli::command();
         let all: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
@@ -274,6 +287,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_no_number_is_told_what_is_needed() {
+        for (words, needed) in [
+            (
+                ["record", "--seconds", "0.5", "ls"].as_slice(),
+                "'0.5' for '--seconds <N>': a whole number is needed",
+            ),
+            (&["record", "--seconds", "", "ls"], "a whole number is needed"),
+            (&["record", "--seconds", "99999999999999999999", "ls"], "the number is too large"),
+            (&["machine", "cost", "--received", "many"], "'many' for '--received <N>': a number is needed"),
+            (&["machine", "cost", "--received", "1", "--pages", "0"], "0 is not in 1.."),
+        ] {
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            let said = read(&words).unwrap_err().complaints;
+            assert!(said[0].contains(needed), "{said:?}");
+        }
     }
 
     #[test]

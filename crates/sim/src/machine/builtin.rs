@@ -7,12 +7,13 @@ use std::path::Path;
 use super::Machine;
 use super::error::{MachineError, near, quoted};
 
-const BUILTIN: [(&str, &str); 14] = [
+const BUILTIN: [(&str, &str); 15] = [
     ("numa-4x12", include_str!("../../../../machines/numa-4x12.toml")),
     ("uma-8", include_str!("../../../../machines/uma-8.toml")),
     ("vm-8", include_str!("../../../../machines/vm-8.toml")),
     ("modern-2x64", include_str!("../../../../machines/modern-2x64.toml")),
     ("epyc-2x128", include_str!("../../../../machines/epyc-2x128.toml")),
+    ("epyc-2x256", include_str!("../../../../machines/epyc-2x256.toml")),
     ("numa-8x15", include_str!("../../../../machines/numa-8x15.toml")),
     ("many-8x64", include_str!("../../../../machines/many-8x64.toml")),
     ("many-32x128", include_str!("../../../../machines/many-32x128.toml")),

@@ -2,6 +2,8 @@
 //! belongs to threads is opened on them and passes on to all that they make; flushes are opened on whole CPUs, since
 //! those that are interrupted may be anybody's.
 
+pub mod files;
+mod hurry;
 mod ring;
 mod sample;
 mod tracefs;
@@ -21,12 +23,17 @@ use crate::assemble::Assembly;
 use crate::seen::{Saw, Seen};
 use crate::syscall::{CLONE_THREAD, CLONE_VM, Syscall};
 use crate::write::Writer;
+use hurry::Hurry;
 use ring::{Of, Ring};
 use sample::{At, Record};
 use tracefs::Tracepoint;
 
-/// Pages of each CPU's ring: 2 MiB.
-const RING_PAGES: usize = 512;
+/// Pages of a CPU's ring: on a busy host a program writes many MiB while the recorder waits for a CPU. 16 MiB, and from 8 CPUs on
+/// less, down to 2 MiB.
+fn ring_pages(cpus: usize) -> usize {
+    ((32 << 10) / cpus.next_power_of_two()).clamp(512, 4096)
+}
+
 /// How long to wait for a ring to fill, in milliseconds.
 const ROUND: i32 = 20;
 
@@ -60,27 +67,33 @@ pub struct Events {
 pub fn record(session: &Session<'_>) -> Result<Told, RecordError> {
     let folder = tracefs::folder().map_err(|error| {
         let command = match error.kind() {
-            io::ErrorKind::NotFound => "sudo mount -t tracefs nodev /sys/kernel/tracing",
-            _ => super::ALLOW,
+            io::ErrorKind::NotFound => "sudo mount -t tracefs nodev /sys/kernel/tracing".to_owned(),
+            _ => super::allow(),
         };
         RecordError::lacks(Method::Perf, format!("tracepoints cannot be read ({error})"), command)
     })?;
     let (mut child, threads) = subject(session)?;
     let mut missing = Vec::new();
+    let _hurry = Hurry::begin();
+    // A process that runs has events from when they are opened.
+    let began = now();
     let opened = Events::of_tracepoints(&folder, &threads, &mut missing);
     let events = match opened {
         Ok(events) => events,
         Err(error) => {
             child.into_iter().for_each(Child::abandon);
+            if let Some(missing) = files::missing(&error, &threads) {
+                return Err(RecordError::NotAllowed(vec![(Method::Perf, missing)]));
+            }
             let paranoid = proc::perf_event_paranoid()
                 .map_or(String::new(), |level| format!(", perf_event_paranoid is {level}"));
             let what = format!("tracepoints cannot be opened ({error}{paranoid})");
-            return Err(RecordError::lacks(Method::Perf, what, super::ALLOW));
+            return Err(RecordError::lacks(Method::Perf, what, super::allow()));
         }
     };
     let shootdowns = events.points.contains_key(&Source::Flush);
     let mut assembly = session.assembly(Method::Perf, true)?;
-    begin(session, &threads, &mut assembly)?;
+    begin(session, began, &threads, &mut assembly)?;
     if let Some(child) = &mut child {
         child.release()?;
     }
@@ -105,8 +118,12 @@ fn subject(session: &Session<'_>) -> Result<(Option<Child>, Vec<i32>), RecordErr
 }
 
 /// What is there before the first event: threads, and what is mapped.
-pub fn begin(session: &Session<'_>, threads: &[i32], assembly: &mut Assembly<Writer>) -> io::Result<()> {
-    let now = now();
+pub fn begin(
+    session: &Session<'_>,
+    now: u64,
+    threads: &[i32],
+    assembly: &mut Assembly<Writer>,
+) -> io::Result<()> {
     let Some(&first) = threads.first() else { return Ok(()) };
     assembly.known(now, first, threads)?;
     if let What::Process(process) = session.options.what {
@@ -152,6 +169,7 @@ impl Events {
 
     fn of_tracepoints(folder: &Path, threads: &[i32], missing: &mut Vec<Missing>) -> io::Result<Events> {
         let mut events = Events::none();
+        files::raise(threads);
         let find = |group: &str, name: &str| Tracepoint::find(folder, group, name);
         let calls: Vec<String> = Syscall::ALL.iter().map(|call| format!("id == {}", call.number())).collect();
         let calls = calls.join(" || ");
@@ -192,6 +210,7 @@ impl Events {
     /// the unprivileged.
     pub fn of_faults(threads: &[i32]) -> io::Result<Events> {
         let mut events = Events::none();
+        files::raise(threads);
         events.open_rings(threads, false)?;
         for &tid in threads {
             let (kind, config) = (sys::PERF_TYPE_SOFTWARE, u64::from(sys::PERF_COUNT_SW_PAGE_FAULTS));
@@ -202,7 +221,9 @@ impl Events {
 
     /// A ring for each CPU, of an event that tells of threads, mappings and switches, if `all`; else of nothing.
     fn open_rings(&mut self, threads: &[i32], all: bool) -> io::Result<()> {
-        for cpu in proc::online_cpus() {
+        let cpus = proc::online_cpus();
+        let pages = ring_pages(cpus.len());
+        for cpu in cpus {
             for (nth, &tid) in threads.iter().enumerate() {
                 let mut attr = attributes(sys::PERF_TYPE_SOFTWARE, u64::from(sys::PERF_COUNT_SW_DUMMY));
                 attr.set_inherit(1);
@@ -218,7 +239,7 @@ impl Events {
                 }
                 let event = ring::open(&mut attr, Of::Thread(tid), cpu)?;
                 if nth == 0 {
-                    self.rings.push(Ring::new(event, RING_PAGES)?);
+                    self.rings.push(Ring::new(event, pages)?);
                 } else if let Some(ring) = self.rings.last() {
                     ring::redirect(&event, ring)?;
                     self.others.push(event);
@@ -449,4 +470,17 @@ fn words(bytes: &[u8]) -> Vec<u64> {
         u64::from_le_bytes(word)
     };
     bytes.chunks(8).map(word).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn rings_are_powers_of_two_and_no_more_memory_than_a_large_host_can_spare() {
+        for cpus in 1..=4096 {
+            let pages = super::ring_pages(cpus);
+            assert!(pages.is_power_of_two() && (512..=4096).contains(&pages), "{cpus} CPUs");
+            assert!(pages == 512 || cpus * pages * 4096 <= 128 << 20, "{cpus} CPUs");
+        }
+        assert_eq!((super::ring_pages(2), super::ring_pages(16), super::ring_pages(64)), (4096, 2048, 512));
+    }
 }
