@@ -288,6 +288,27 @@ static void memory_goes(void) {
     quietmm_frames_drain(mm, true);
 }
 
+// Memory comes that was not there at the start, is used, goes, and comes back.
+static void memory_comes(void) {
+    struct quietmm_block block, other = {0};
+    uint32_t frame;
+    REFUSED(quietmm_memory_add(mm, FRAMES + 1, &other), BAD_BLOCK);
+    REFUSED(quietmm_memory_add(mm, 0, &other), ALREADY_HERE);
+    REFUSED(quietmm_memory_begin_offline(mm, FRAMES, &other), NO_SUCH_FRAME);
+    uint64_t before = quietmm_frames_available(mm);
+    DONE(quietmm_memory_add(mm, FRAMES, &block));
+    CHECK(block.first == FRAMES && block.state == QUIETMM_BLOCK_STATE_OFFLINE);
+    REFUSED(quietmm_memory_add(mm, FRAMES, &other), ALREADY_HERE);
+    DONE(quietmm_memory_bring_online(mm, &block));
+    CHECK(quietmm_frames_available(mm) > before + LATER - 64);
+    DONE(quietmm_frames_alloc(mm, 10, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &frame));
+    CHECK(frame == FRAMES); // high memory is used first
+    DONE(quietmm_frames_free(mm, frame, 10));
+    DONE(quietmm_memory_begin_offline(mm, FRAMES, &block));
+    DONE(quietmm_memory_finish_offline(mm, &block, NULL));
+    DONE(quietmm_memory_bring_online(mm, &block));
+}
+
 // A group has no more than its limit, and what it has not in memory is in swap; what it frees is charged to it no more.
 static void limited(void) {
     enum { LIMIT = 96, MOST = 400 };
@@ -434,6 +455,8 @@ int main(int count, char **arguments) {
     CHECK(swap.slots == SWAP_PAGES && swap.used == 0);
     DONE(quietmm_swap_off(mm, 0));
     DONE(quietmm_vmap_purge(mm, NULL));
+    quietmm_frames_drain(mm, true);
+    memory_comes();
     quietmm_frames_drain(mm, true);
     if (!quietmm_validate(mm, &audit)) {
         fprintf(stderr, "%s\n", audit.broken);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-static _Alignas(PAGE) unsigned char memory[FRAMES * PAGE];
+static _Alignas(PAGE) unsigned char memory[(FRAMES + LATER) * PAGE];
 static unsigned char swap_pages[SWAP_PAGES * PAGE];
 static unsigned char file_pages[FILE_PAGES * PAGE];
 const struct quietmm_region machine_memory = {.start = 0, .frames = FRAMES, .node = 0};
@@ -122,6 +122,12 @@ static void wake(void *context, struct quietmm_wait_key key) {
 static void *direct(void *context, uint64_t at) {
     (void)context;
     return how == NO_MEMORY_THERE ? NULL : memory + at;
+}
+
+static bool later_region(void *context, size_t nth, struct quietmm_region *region) {
+    (void)context;
+    *region = (struct quietmm_region){.start = FRAMES, .frames = LATER, .node = 0};
+    return nth == 0;
 }
 
 volatile uint64_t *machine_frame(uint32_t frame) { return (volatile uint64_t *)(memory + (uint64_t)frame * PAGE); }
@@ -277,6 +283,7 @@ struct quietmm_platform machine(enum broken broken) {
         .direct = direct,
         .clear_frame = clear_frame,
         .copy_frame = copy_frame,
+        .later_region = later_region,
         .flush_kernel_page = flush_kernel_page,
         .flush_kernel = flush_kernel,
         .flush_page = flush_page,

@@ -13,6 +13,7 @@ enum {
     KSWAPD = WORKERS,      // and one reclaims
     CPUS = WORKERS + 1,
     FRAMES = 2048,         // 8 MiB, all on one node
+    LATER = 1024,          // and 4 MiB behind them that come later
     PAGE = 4096,
     SWAP_PAGES = 8192,
     FILE_PAGES = 512,

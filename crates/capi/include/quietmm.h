@@ -45,7 +45,7 @@ enum quietmm_error {
     QUIETMM_ERROR_TOO_MANY = 2,
     // No memory was handed over, or too little for the bookkeeping.
     QUIETMM_ERROR_TOO_LITTLE_MEMORY = 3,
-    // Two regions overlap, or one is empty or reaches beyond 8 TiB.
+    // Two regions overlap, or one is empty or reaches beyond 8 TiB; or one that may come later is not of whole blocks of 1024 frames.
     QUIETMM_ERROR_BAD_REGION = 4,
     // More CPUs than 4096 or none, or a node beyond 63.
     QUIETMM_ERROR_BAD_TOPOLOGY = 5,
@@ -80,7 +80,7 @@ enum quietmm_error {
     QUIETMM_ERROR_NOT_ALLOCATED = 19,
     // An order above 10.
     QUIETMM_ERROR_BAD_ORDER = 20,
-    // Not the start of a block of memory that could go offline.
+    // Not the start of a block of memory that could go offline, or come.
     QUIETMM_ERROR_BAD_BLOCK = 21,
     // The frame can never be freed: it holds the core's bookkeeping.
     QUIETMM_ERROR_NOT_MOVABLE = 22,
@@ -124,6 +124,8 @@ enum quietmm_error {
     QUIETMM_ERROR_LIMIT_REACHED = 41,
     // These 2 MiB cannot be a large page: a page is pinned, or not all of it is one mapping of the program's own memory.
     QUIETMM_ERROR_NOT_COLLAPSIBLE = 42,
+    // The block of memory came already, or was here from the start.
+    QUIETMM_ERROR_ALREADY_HERE = 43,
     // An error that this header does not know yet.
     QUIETMM_ERROR_OTHER = 255,
     // The storage is too small, or not aligned: see `quietmm_storage_size`.
@@ -381,6 +383,16 @@ struct quietmm_config {
     bool write_xor_execute;
 };
 
+// A run of memory that is handed over, or may come later.
+struct quietmm_region {
+    // Its first frame: its physical address, divided by 4096.
+    uint32_t start;
+    // How many frames.
+    uint32_t frames;
+    // Its node.
+    uint16_t node;
+};
+
 // What somebody waits for.
 struct quietmm_wait_key {
     // One of `enum quietmm_wait_kind`.
@@ -515,6 +527,9 @@ struct quietmm_platform {
     void (*read_frame)(void *context, uint32_t from, size_t at, void *into, size_t len);
     // The other way. NULL: a plain copy.
     void (*write_frame)(void *context, uint32_t to, size_t at, const void *from, size_t len);
+    // Memory that is not there yet and may come by `quietmm_memory_add`: fills in the region of this number, from 0; false behind the last one. Sorted, of whole blocks
+    // of 1024 frames, each at a multiple of 1024, and none of them handed over. In `quietmm_init` only, several times. NULL: none.
+    bool (*later_region)(void *context, size_t nth, struct quietmm_region *region);
     // Flush one page of the kernel range on this CPU, whose entry is global. Off. May be NULL without `vmap`.
     void (*flush_kernel_page)(void *context, uint64_t page);
     // Flush all of the kernel range on this CPU. Off. May be NULL without `vmap`.
@@ -546,16 +561,6 @@ struct quietmm_platform {
     // What is behind file pages and swap. Without `read` and `write` there is none: files are all holes, and pages that were
     // written stay in memory.
     struct quietmm_device device;
-};
-
-// A run of memory that is handed over.
-struct quietmm_region {
-    // Its first frame: its physical address, divided by 4096.
-    uint32_t start;
-    // How many frames.
-    uint32_t frames;
-    // Its node.
-    uint16_t node;
 };
 
 // What a look at every frame found.
@@ -683,7 +688,7 @@ struct quietmm_read_ahead {
     uint64_t kept[1];
 };
 
-// A block on its way: `quietmm_memory_begin_offline` fills it. It may be moved, and only one of its copies is used.
+// A block on its way: `quietmm_memory_begin_offline` fills it, or `quietmm_memory_add`. It may be moved, and only one of its copies is used.
 struct quietmm_block {
     // Its first frame.
     uint32_t first;
@@ -1235,7 +1240,7 @@ enum quietmm_error quietmm_memory_begin_offline(const struct quietmm *mm,
 // does not leave. On; it may wait.
 //
 // # Safety
-// `quietmm_memory_begin_offline` has filled it, and no copy of it was used.
+// `quietmm_memory_begin_offline` has filled it, or `quietmm_memory_add`, and no copy of it was used.
 enum quietmm_error quietmm_memory_finish_offline(const struct quietmm *mm,
                                                  struct quietmm_block *block,
                                                  uint32_t *used);
@@ -1245,6 +1250,15 @@ enum quietmm_error quietmm_memory_finish_offline(const struct quietmm *mm,
 // # Safety
 // That of `quietmm_memory_finish_offline`.
 enum quietmm_error quietmm_memory_cancel_offline(const struct quietmm *mm, struct quietmm_block *block);
+
+// The block of 1024 frames at `first` has come, of a region of the platform's `later_region`: it is offline, until `quietmm_memory_bring_online`. What is kept
+// about its frames takes 8 frames of memory that is here, and with groups 9, for good. On; it may wait. BAD_BLOCK, ALREADY_HERE also if it is offline since, OUT_OF_MEMORY.
+//
+// # Safety
+// The block's memory is there, `direct` maps it, and it is nobody else's, for ever or until it is offline again.
+enum quietmm_error quietmm_memory_add(const struct quietmm *mm,
+                                      uint32_t first,
+                                      struct quietmm_block *block);
 
 // A block that is offline comes back, free. BAD_VALUE if it is not offline. On.
 //

@@ -9,7 +9,7 @@ use quietmm::{FrameNumber, ListLimits, NodeId, PageNumber, PageRange, Policy};
 use crate::platform::Range;
 use crate::text;
 
-/// A run of memory that is handed over.
+/// A run of memory that is handed over, or may come later.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Region {

@@ -16,7 +16,7 @@ pub enum Error {
     TooMany = 2,
     /// No memory was handed over, or too little for the bookkeeping.
     TooLittleMemory = 3,
-    /// Two regions overlap, or one is empty or reaches beyond 8 TiB.
+    /// Two regions overlap, or one is empty or reaches beyond 8 TiB; or one that may come later is not of whole blocks of 1024 frames.
     BadRegion = 4,
     /// More CPUs than 4096 or none, or a node beyond 63.
     BadTopology = 5,
@@ -51,7 +51,7 @@ pub enum Error {
     NotAllocated = 19,
     /// An order above 10.
     BadOrder = 20,
-    /// Not the start of a block of memory that could go offline.
+    /// Not the start of a block of memory that could go offline, or come.
     BadBlock = 21,
     /// The frame can never be freed: it holds the core's bookkeeping.
     NotMovable = 22,
@@ -95,6 +95,8 @@ pub enum Error {
     LimitReached = 41,
     /// These 2 MiB cannot be a large page: a page is pinned, or not all of it is one mapping of the program's own memory.
     NotCollapsible = 42,
+    /// The block of memory came already, or was here from the start.
+    AlreadyHere = 43,
     /// An error that this header does not know yet.
     Other = 255,
     /// The storage is too small, or not aligned: see `quietmm_storage_size`.
@@ -166,6 +168,7 @@ numbers!(
     NoSuchGroup,
     LimitReached(_),
     NotCollapsible(_),
+    AlreadyHere(_),
 );
 
 /// Each in words.
@@ -174,7 +177,7 @@ const TEXTS: &[(Error, &CStr)] = &[
     (Error::OutOfMemory, c"no frame is free and none could be reclaimed"),
     (Error::TooMany, c"too many spaces, mappings or files exist at once"),
     (Error::TooLittleMemory, c"too little memory for the core's bookkeeping; hand over more"),
-    (Error::BadRegion, c"memory regions must be non-empty, disjoint, sorted, and end at 8 TiB or before"),
+    (Error::BadRegion, c"memory regions must be non-empty, disjoint, sorted, end at 8 TiB or before, whole blocks if they come later"),
     (Error::BadTopology, c"there must be 1 to 4096 CPUs on nodes 0 to 63"),
     (Error::BadSetting, c"a setting is out of its range"),
     (Error::GuaranteeMissing, c"the policy needs a guarantee that the platform does not declare"),
@@ -191,7 +194,7 @@ const TEXTS: &[(Error, &CStr)] = &[
     (Error::NoSuchFrame, c"the frame is not managed"),
     (Error::NotAllocated, c"the frame is not allocated in this order"),
     (Error::BadOrder, c"an order is 0 to 10"),
-    (Error::BadBlock, c"a block that can go offline is 1024 frames, aligned, whole in one region"),
+    (Error::BadBlock, c"a block that can go offline or come is 1024 frames, aligned, whole in one region"),
     (Error::NotMovable, c"the frame holds the core's bookkeeping and cannot be freed"),
     (Error::NoSuchNode, c"no such node"),
     (Error::Device, c"the device could not read the page"),
@@ -219,6 +222,7 @@ const TEXTS: &[(Error, &CStr)] = &[
         Error::NotCollapsible,
         c"it cannot be a large page: a page is pinned, or not all of it is one mapping of own memory",
     ),
+    (Error::AlreadyHere, c"the block of memory is here already"),
     (Error::Other, c"an error that this header does not know yet"),
     (Error::BadStorage, c"the storage is too small or not aligned"),
     (Error::NoCallback, c"a function of the platform is missing"),

@@ -22,7 +22,7 @@ pub enum BlockState {
     Offline = 2,
 }
 
-/// A block on its way: `quietmm_memory_begin_offline` fills it. It may be moved, and only one of its copies is used.
+/// A block on its way: `quietmm_memory_begin_offline` fills it, or `quietmm_memory_add`. It may be moved, and only one of its copies is used.
 #[repr(C)]
 pub struct Block {
     /// Its first frame.
@@ -89,7 +89,7 @@ pub extern "C" fn quietmm_memory_begin_offline(
 /// does not leave. On; it may wait.
 ///
 /// # Safety
-/// `quietmm_memory_begin_offline` has filled it, and no copy of it was used.
+/// `quietmm_memory_begin_offline` has filled it, or `quietmm_memory_add`, and no copy of it was used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quietmm_memory_finish_offline(
     mm: &Kernel,
@@ -127,6 +127,28 @@ pub unsafe extern "C" fn quietmm_memory_cancel_offline(mm: &Kernel, block: &mut 
     };
     mm.mm().frames().cancel_offline(leaving);
     Error::Ok
+}
+
+/// The block of 1024 frames at `first` has come, of a region of the platform's `later_region`: it is offline, until `quietmm_memory_bring_online`. What is kept
+/// about its frames takes 8 frames of memory that is here, and with groups 9, for good. On; it may wait. BAD_BLOCK, ALREADY_HERE also if it is offline since, OUT_OF_MEMORY.
+///
+/// # Safety
+/// The block's memory is there, `direct` maps it, and it is nobody else's, for ever or until it is offline again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quietmm_memory_add(
+    mm: &Kernel,
+    first: u32,
+    block: &mut MaybeUninit<Block>,
+) -> Error {
+    // SAFETY: the caller's promise.
+    match unsafe { mm.mm().frames().add_block(FrameNumber(first)) } {
+        Ok(offline) => {
+            let block = block.write(Block { first, state: 0, kept: 0 });
+            block.keep(offline, BlockState::Offline);
+            Error::Ok
+        }
+        Err(error) => error.into(),
+    }
 }
 
 /// A block that is offline comes back, free. BAD_VALUE if it is not offline. On.

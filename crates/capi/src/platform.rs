@@ -8,6 +8,7 @@ use quietmm::platform::{
 };
 use quietmm::{CpuId, CpuSet, FrameNumber, NodeId, PageNumber, PageRange, VirtAddr};
 
+use crate::config::Region;
 use crate::device::Device;
 use crate::group::Group;
 
@@ -256,6 +257,11 @@ pub struct Platform {
         unsafe extern "C" fn(context: *mut c_void, to: u32, at: usize, from: *const c_void, len: usize),
     >,
 
+    /// Memory that is not there yet and may come by `quietmm_memory_add`: fills in the region of this number, from 0; false behind the last one. Sorted, of whole blocks
+    /// of 1024 frames, each at a multiple of 1024, and none of them handed over. In `quietmm_init` only, several times. NULL: none.
+    pub later_region:
+        Option<unsafe extern "C" fn(context: *mut c_void, nth: usize, region: *mut Region) -> bool>,
+
     /// Flush one page of the kernel range on this CPU, whose entry is global. Off. May be NULL without `vmap`.
     pub flush_kernel_page: Option<unsafe extern "C" fn(context: *mut c_void, page: u64)>,
     /// Flush all of the kernel range on this CPU. Off. May be NULL without `vmap`.
@@ -427,6 +433,11 @@ impl Memory for Machine {
         let mapped = call!(self.direct(at.0)).cast::<u8>();
         assert!(!mapped.is_null(), "direct({:#x}) is NULL", at.0);
         mapped
+    }
+    fn later_region(&self, nth: usize) -> Option<quietmm::Region> {
+        self.0.later_region?;
+        let mut region = Region { start: 0, frames: 0, node: 0 };
+        call!(self.later_region(nth, &raw mut region)).then(|| region.into())
     }
     fn clear_frame(&self, frame: FrameNumber) {
         call!(self.clear_frame(frame.0));

@@ -11,6 +11,9 @@ pub const LARGE_ORDER: u8 = 9;
 /// log2 of [`PAGE_SIZE`].
 pub const PAGE_SHIFT: u32 = 12;
 
+/// The most nodes.
+pub(crate) const MAX_NODES: usize = 64;
+
 /// A physical page frame, counted in units of [`PAGE_SIZE`] from physical address 0.
 ///
 /// `FrameNumber::NONE` stands for "no frame" in links; numbers from [`FrameNumber::END`] on are never managed.
@@ -40,6 +43,17 @@ impl fmt::Debug for FrameNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::NONE { f.write_str("frame -") } else { write!(f, "frame {:#x}", self.0) }
     }
+}
+
+/// A run of memory: handed over at start, or to come later ([`Memory::later_region`](crate::platform::Memory::later_region)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Its first frame.
+    pub start: FrameNumber,
+    /// How many frames.
+    pub frames: u32,
+    /// Its node.
+    pub node: NodeId,
 }
 
 /// A physical address in bytes.

@@ -1,9 +1,9 @@
 //! Parts that stand alone: frames, and kernel addresses, for a kernel that keeps its own address spaces, or has none.
 
 use crate::Manager;
-use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, VirtAddr};
+use crate::addr::{FrameNumber, Nanos, NodeId, PhysAddr, Region, VirtAddr};
 use crate::architecture::Architecture;
-use crate::config::{Config, Region};
+use crate::config::Config;
 use crate::cpu::{CpuId, CpuSet};
 use crate::error::Error;
 use crate::event::{Counter, Event};
@@ -185,6 +185,7 @@ hand_on! {
     Memory {
         fn architecture(&self) -> Architecture;
         fn direct(&self, at: PhysAddr) -> *mut u8;
+        fn later_region(&self, nth: usize) -> Option<Region>;
         fn clear_frame(&self, frame: FrameNumber);
         fn copy_frame(&self, from: FrameNumber, to: FrameNumber);
         fn read_frame(&self, from: FrameNumber, at: usize, into: &mut [u8]);

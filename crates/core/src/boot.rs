@@ -1,22 +1,22 @@
 //! At start: the core carves its bookkeeping out of the memory that the platform hands over.
 
-use crate::addr::{FrameNumber, NodeId, PAGE_SIZE};
-use crate::config::{Config, ListLimits, Region};
+use core::cmp::Reverse;
+
+use crate::addr::{FrameNumber, MAX_NODES, NodeId, PAGE_SIZE, Region};
+use crate::config::Config;
 use crate::cpu::{CpuId, MAX_CPUS};
 use crate::error::Error;
-use crate::frame::{Zone, set_watermarks, watermarks};
+use crate::frame::{Zone, set_watermarks};
 use crate::group::Groups;
 use crate::kind::Kind;
-use crate::memmap::{Frame, FrameTable, MAX_ORDER, NODE_SHIFT, SECTION, ZONE_SHIFT};
+use crate::memmap::{FrameTable, MAX_ORDER, SECTION, Sections, Slot};
 use crate::percpu::{CpuSlot, ZoneLists};
 use crate::platform::Platform;
 use crate::reclaim::{Bucket, GroupLists, Node, PER_BUCKET, Shadows};
 use crate::root::Root;
-use crate::sync::Word32;
+use crate::zeroed::Zeroed;
 
-/// The most nodes.
-pub(crate) const MAX_NODES: usize = 64;
-/// The most regions, each of which becomes a zone.
+/// The most regions, each of which becomes a zone, those that may come later too.
 const MAX_ZONES: usize = 255;
 
 /// What was carved.
@@ -63,7 +63,7 @@ impl<'a, P: Platform> Carver<'a, P> {
     }
 
     /// A piece of a type for which all zeros is a value.
-    fn zeroed<'p, T: crate::zeroed::Zeroed>(&mut self, count: usize) -> Result<&'p [T], Error> {
+    fn zeroed<'p, T: Zeroed>(&mut self, count: usize) -> Result<&'p [T], Error> {
         let piece = self.carve::<T>(count)?;
         // SAFETY: the piece is zeroed, and zeros are a valid T (`Zeroed`).
         Ok(unsafe { &*(core::ptr::from_mut(piece) as *const [T]) })
@@ -79,25 +79,40 @@ impl<'a, P: Platform> Carver<'a, P> {
     }
 }
 
+/// The regions that may come later.
+fn later<P: Platform>(p: &P) -> impl Iterator<Item = Region> + use<'_, P> {
+    (0..=MAX_ZONES).map_while(|nth| p.later_region(nth))
+}
+
+/// Whether regions are sorted and disjoint, and none is empty or reaches too far.
+fn are_good(mut regions: impl Iterator<Item = Region>) -> bool {
+    let place = |end: u64, region: Region| {
+        let start = u64::from(region.start.0);
+        let after = start + u64::from(region.frames);
+        let good = region.frames > 0 && start >= end && after <= u64::from(FrameNumber::END.0);
+        good.then_some(after)
+    };
+    regions.try_fold(0, place).is_some()
+}
+
 fn check<P: Platform>(p: &P, regions: &[Region]) -> Result<(), Error> {
     if regions.is_empty() {
         return Err(Error::TooLittleMemory);
     }
-    let mut end = 0u64;
-    for region in regions {
-        let start = u64::from(region.start.0);
-        let (before, after) = (end, start + u64::from(region.frames));
-        if region.frames == 0 || start < before || after > u64::from(FrameNumber::END.0) {
-            return Err(Error::BadRegion);
-        }
-        end = after;
+    let whole = |r: Region| r.start.0.is_multiple_of(SECTION) && r.frames.is_multiple_of(SECTION);
+    if !are_good(regions.iter().copied()) || !are_good(later(p)) || !later(p).all(whole) {
+        return Err(Error::BadRegion);
+    }
+    let apart = |a: &Region, b: Region| a.start >= b.start.add(b.frames) || b.start >= a.start.add(a.frames);
+    if !later(p).all(|b| regions.iter().all(|a| apart(a, b))) {
+        return Err(Error::BadRegion);
     }
     let cpus = p.possible_cpus();
-    let nodes =
-        regions.iter().map(|r| r.node).chain((0..cpus.min(MAX_CPUS)).map(|c| p.node_of(CpuId(c as u16))));
+    let of_cpus = (0..cpus.min(MAX_CPUS)).map(|c| p.node_of(CpuId(c as u16)));
+    let nodes = regions.iter().copied().chain(later(p)).map(|r| r.node).chain(of_cpus);
     if cpus == 0
         || cpus > MAX_CPUS
-        || regions.len() > MAX_ZONES
+        || regions.len() + later(p).count() > MAX_ZONES
         || nodes.max() >= Some(NodeId(MAX_NODES as u16))
     {
         return Err(Error::BadTopology);
@@ -112,7 +127,10 @@ pub(crate) fn carve<'p, P: Platform>(
     config: &Config,
 ) -> Result<Carved<'p>, Error> {
     check(p, regions)?;
-    let end_frame = regions.last().map_or(0, |r| r.start.0 + r.frames);
+    // Of one that comes later nothing is touched, and nothing of the core's lies there.
+    let all = || regions.iter().copied().chain(later(p));
+    let zone_count = all().count();
+    let end_frame = all().map(|r| r.start.0 + r.frames).max().unwrap_or(0);
     // One carver at a time walks the regions: the bookkeeping of a region lies in the region, so that it is
     // local to those who allocate there. Later pieces go where the carver of their node stands.
     let mut at = [0u64; MAX_ZONES];
@@ -126,33 +144,15 @@ pub(crate) fn carve<'p, P: Platform>(
     let place = |node: NodeId| regions.iter().position(|r| r.node == node).unwrap_or(0);
 
     let count = end_frame.div_ceil(SECTION);
-    let mut first = with(0, &at);
-    let sections = first.carve::<*const Frame>(count as usize)?;
-    at[0] = first.next;
-    for slot in sections.iter_mut() {
-        slot.write(core::ptr::null());
-    }
-    for (i, region) in regions.iter().enumerate() {
-        let mut carver = with(i, &at);
-        for section in region.start.0 / SECTION..=(region.start.0 + region.frames - 1) / SECTION {
-            let slot = &mut sections[section as usize];
-            // SAFETY: written above.
-            if unsafe { slot.assume_init() }.is_null() {
-                slot.write(carver.zeroed::<Frame>(SECTION as usize)?.as_ptr());
-            }
-        }
-        at[i] = carver.next;
-    }
-    // SAFETY: each non-null entry holds SECTION frames that stay for as long as the platform's memory.
-    let frames = unsafe { FrameTable::new(sections.as_ptr().cast(), count) };
-
-    let charged = if config.groups > 0 { Some(carve_charged(regions, count, &with, &mut at)?) } else { None };
+    let frames = FrameTable(carve_sections(regions, count, &with, &mut at)?);
+    let charged =
+        if config.groups > 0 { Some(carve_sections(regions, count, &with, &mut at)?) } else { None };
 
     let mut nodes = [None::<&'p Node>; MAX_NODES];
     let mut zones = [None::<&'p Zone>; MAX_ZONES];
-    let all = regions.iter().map(|r| u64::from(r.frames)).sum();
-    for (i, region) in regions.iter().enumerate() {
-        let mut carver = with(i, &at);
+    for (i, region) in all().enumerate() {
+        let index = if i < regions.len() { i } else { place(region.node) };
+        let mut carver = with(index, &at);
         let piece = carver.carve::<Zone>(1)?;
         let zone = piece[0].as_mut_ptr();
         // SAFETY: zeroed memory of the right size, nobody else's; the atomics inside are valid as zeros and
@@ -165,17 +165,20 @@ pub(crate) fn carve<'p, P: Platform>(
             &*zone
         };
         zone.init(p);
-        let limits = || {
-            let cpus = (0..p.possible_cpus()).map(|c| CpuId(c as u16));
-            let local = cpus.filter(|&c| p.node_of(c) == region.node).count() as u32;
-            // Memory without CPUs is everybody's.
-            let cpus = if local == 0 { p.possible_cpus() } else { local };
-            zone.limits.share_large(p, region.frames, cpus);
-            ListLimits::linux(region.frames.into(), watermarks(config, region.frames, all).low.into(), cpus)
-        };
-        zone.limits.set(p, config.page_lists.unwrap_or_else(limits));
+        if i >= regions.len() {
+            zone.begin_absent(p);
+        }
+        match config.page_lists {
+            Some(limits) => zone.limits.choose(p, limits),
+            None => {
+                let cpus = (0..p.possible_cpus()).map(|c| CpuId(c as u16));
+                let local = cpus.filter(|&c| p.node_of(c) == region.node).count() as u32;
+                // Memory without CPUs is everybody's.
+                zone.limits.share(p, if local == 0 { p.possible_cpus() } else { local });
+            }
+        }
         zones[i] = Some(zone);
-        at[i] = carver.next;
+        at[index] = carver.next;
     }
     let cpu_count = p.possible_cpus() as usize;
     for cpu in (0..cpu_count).map(|c| CpuId(c as u16)) {
@@ -186,7 +189,7 @@ pub(crate) fn carve<'p, P: Platform>(
         }
         at[place(node)] = carver.next;
     }
-    for region in regions {
+    for region in all() {
         let slot = &mut nodes[region.node.0 as usize];
         if slot.is_none() {
             let index = place(region.node);
@@ -202,7 +205,7 @@ pub(crate) fn carve<'p, P: Platform>(
         let index = place(p.node_of(CpuId(c as u16)));
         let mut carver = with(index, &at);
         let slot = &carver.zeroed::<CpuSlot>(1)?[0];
-        slot.pages.init(p, carver.zeroed::<ZoneLists>(regions.len())?);
+        slot.pages.init(p, carver.zeroed::<ZoneLists>(zone_count)?);
         place_of_slot.write(slot);
         at[index] = carver.next;
     }
@@ -235,23 +238,25 @@ pub(crate) fn carve<'p, P: Platform>(
     let mut first = with(0, &at);
     let parts = first.filled(with_shadows, |i| parts[i])?;
     let shadows = Shadows::new(parts, regions.iter().map(|r| u64::from(r.frames)).sum());
-    let zone_list = first.filled(regions.len(), |i| zones[i].expect("written above"))?;
+    let zone_list = first.filled(zone_count, |i| zones[i].expect("written above"))?;
     let node_list = &first.filled(1, |_| nodes)?[0];
     let group_lists =
         first.filled(if config.groups > 0 { MAX_NODES } else { 0 }, |node| group_lists[node])?;
     let root = &first.zeroed::<Root>(1)?[0];
-    let order = first.carve::<u8>(MAX_NODES * regions.len())?;
+    let order = first.carve::<u8>(MAX_NODES * zone_count)?;
     at[0] = first.next;
-    for (node, row) in order.chunks_exact_mut(regions.len()).enumerate() {
+    for (node, row) in order.chunks_exact_mut(zone_count).enumerate() {
         for (i, slot) in row.iter_mut().enumerate() {
             slot.write(i as u8);
         }
         // SAFETY: the row was just written.
         let row = unsafe { &mut *(core::ptr::from_mut(row) as *mut [u8]) };
         if nodes[node].is_some() {
-            let far = |z: u8| p.distance(NodeId(node as u16), regions[z as usize].node);
+            let far = |zone: &Zone| p.distance(NodeId(node as u16), zone.node);
             // High memory first: low frames are the only ones that some devices reach.
-            row.sort_unstable_by_key(|&z| (far(z), u8::MAX - z));
+            row.sort_unstable_by_key(|&z| {
+                (far(zone_list[usize::from(z)]), Reverse(zone_list[usize::from(z)].start))
+            });
         }
     }
     let mut reserved = 0;
@@ -267,11 +272,6 @@ pub(crate) fn carve<'p, P: Platform>(
     let (cpus, fallback) = unsafe {
         (&*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]), &*(core::ptr::from_mut(order) as *const [u8]))
     };
-    let cpus: &'p [&'p CpuSlot] = cpus;
-    for (c, slot) in cpus.iter().enumerate() {
-        let node = p.node_of(CpuId(c as u16));
-        slot.pages.set_nearest(fallback[usize::from(node.0) * regions.len()].into());
-    }
     Ok(Carved {
         frames,
         zones: zone_list,
@@ -286,27 +286,22 @@ pub(crate) fn carve<'p, P: Platform>(
     })
 }
 
-/// For each frame of each region the word that says which group is charged with it.
-fn carve_charged<'p, P: Platform + 'p>(
+/// For each frame of each region a `T`, and the slots for those that come later.
+fn carve_sections<'p, P: Platform + 'p, T: Zeroed>(
     regions: &[Region],
     count: u32,
     with: &impl Fn(usize, &[u64; MAX_ZONES]) -> Carver<'p, P>,
     at: &mut [u64; MAX_ZONES],
-) -> Result<&'p [Option<&'p [Word32]>], Error> {
+) -> Result<Sections<'p, T>, Error> {
     let mut first = with(0, at);
-    let sections = first.carve::<Option<&'p [Word32]>>(count as usize)?;
+    let sections = Sections::new(first.zeroed::<Slot<T>>(count as usize)?);
     at[0] = first.next;
-    sections.iter_mut().for_each(|slot| {
-        slot.write(None);
-    });
-    // SAFETY: every element was just written.
-    let sections = unsafe { &mut *(core::ptr::from_mut(sections) as *mut [Option<&'p [Word32]>]) };
     for (i, region) in regions.iter().enumerate() {
         let mut carver = with(i, at);
-        let last = (region.start.0 + region.frames - 1) / SECTION;
-        for slot in &mut sections[(region.start.0 / SECTION) as usize..=last as usize] {
-            if slot.is_none() {
-                *slot = Some(carver.zeroed(SECTION as usize)?);
+        for section in region.start.0 / SECTION..=(region.start.0 + region.frames - 1) / SECTION {
+            let n = FrameNumber(section * SECTION);
+            if sections.find(n).is_none() {
+                sections.put(n, carver.zeroed::<T>(SECTION as usize)?);
             }
         }
         at[i] = carver.next;
@@ -317,10 +312,8 @@ fn carve_charged<'p, P: Platform + 'p>(
 /// Gives each frame of a region its place; the carved ones stay reserved.
 fn mark<P: Platform>(p: &P, frames: FrameTable<'_>, zone: usize, region: &Region, used: u32) {
     for i in 0..region.frames {
-        let frame = frames.get(region.start.add(i));
         let kind = if i < used { Kind::Reserved } else { Kind::Tail };
-        let place = (region.node.0 as u32) << NODE_SHIFT | (zone as u32) << ZONE_SHIFT;
-        frame.state.set(p, place | kind as u32);
+        frames.get(region.start.add(i)).set_place(p, (zone, region.node), kind);
     }
 }
 
@@ -328,7 +321,7 @@ fn mark<P: Platform>(p: &P, frames: FrameTable<'_>, zone: usize, region: &Region
 pub(crate) fn fill<P: Platform>(mm: &crate::Manager<'_, P>) {
     let p = mm.platform();
     set_watermarks(mm);
-    for zone in mm.zones() {
+    for zone in mm.zones().filter(|zone| zone.has_memory(p)) {
         let guard = zone.lock(mm);
         let mut n = zone.start;
         while n < zone.end {

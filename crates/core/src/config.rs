@@ -1,6 +1,6 @@
 //! What is chosen when the manager is made.
 
-use crate::addr::{FrameNumber, NodeId, PageRange};
+use crate::addr::PageRange;
 use crate::error::Error;
 use crate::policy::Policy;
 
@@ -45,17 +45,6 @@ impl ListLimits {
     }
 }
 
-/// A run of memory handed over at start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Region {
-    /// Its first frame.
-    pub start: FrameNumber,
-    /// How many frames.
-    pub frames: u32,
-    /// Its node.
-    pub node: NodeId,
-}
-
 /// What is chosen when the manager is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -67,7 +56,8 @@ pub struct Config {
     pub scan_batch: u32,
     /// Pages above which a flush takes everything: at least 1. Linux: 33.
     pub flush_ceiling: u32,
-    /// How many free frames of each zone a CPU keeps on its lists. `None`: Linux's rule, by the size of the zone.
+    /// How many free frames of each zone a CPU keeps on its lists. `None`: Linux's rule, by the
+    /// memory of the zone, which they follow until [`set_list_limits`](crate::FrameAllocator::set_list_limits).
     pub page_lists: Option<ListLimits>,
     /// Frames kept free in all zones together (the sum of the min watermarks), instead of Linux's rule.
     pub min_free: Option<u32>,
@@ -82,7 +72,8 @@ pub struct Config {
     /// Pages that may be on their way to devices before tasks that reclaim must wait: at least 1. Linux has a limit per
     /// device, of 128 commands.
     pub pageout_limit: u32,
-    /// Reclaim remembers which pages it took, to know those that are wanted again too soon. 4 bytes for each frame.
+    /// Reclaim remembers which pages it took, to know those that are wanted again too soon. 4 bytes for each frame that is handed over
+    /// at start.
     pub shadows: bool,
     /// Anonymous pages, and those of [memory files](crate::Manager::create_memory_file), may be reclaimed: the former are on the lists and can be found by the reverse map, and
     /// [`Swap::on`](crate::Swap::on) is allowed. Costs a slot of 64 bytes for each mapping of memory that is a space's own.

@@ -15,7 +15,7 @@ pub enum Error {
     TooMany,
     /// No memory was handed over, or too little for the bookkeeping.
     TooLittleMemory,
-    /// Two regions overlap, or one is empty or reaches beyond [`FrameNumber::END`].
+    /// Two regions overlap, or one is empty or reaches beyond [`FrameNumber::END`]; or one that may come later is not of whole blocks of 1024 frames.
     BadRegion,
     /// More CPUs than 4096 or none, or a node beyond 63.
     BadTopology,
@@ -74,8 +74,10 @@ pub enum Error {
     NotAllocated(FrameNumber),
     /// An order above 10.
     BadOrder(u8),
-    /// Not the start of a block of memory that could go offline.
+    /// Not the start of a block of memory that could go offline, or come.
     BadBlock(FrameNumber),
+    /// The block that begins here came already, or was here from the start.
+    AlreadyHere(FrameNumber),
     /// The frame can never be freed: it holds the core's bookkeeping.
     NotMovable(FrameNumber),
     /// A node that does not exist.
@@ -115,9 +117,9 @@ impl fmt::Display for Error {
             Error::TooLittleMemory => {
                 f.write_str("too little memory for the core's bookkeeping; hand over more")
             }
-            Error::BadRegion => {
-                f.write_str("memory regions must be non-empty, disjoint, sorted, and end at 8 TiB or before")
-            }
+            Error::BadRegion => f.write_str(
+                "memory regions must be non-empty, disjoint, sorted, end at 8 TiB or before, and be whole blocks of 1024 frames if they come later",
+            ),
             Error::BadTopology => f.write_str("there must be 1 to 4096 CPUs on nodes 0 to 63"),
             Error::BadSetting(which) => write!(f, "setting out of range: {which}"),
             Error::GuaranteeMissing { policy, guarantee } => {
@@ -166,8 +168,9 @@ impl fmt::Display for Error {
             Error::BadOrder(order) => write!(f, "order {order} is above 10"),
             Error::BadBlock(frame) => write!(
                 f,
-                "{frame:?} does not begin a block that can go offline: 1024 frames, aligned, whole in one region"
+                "{frame:?} does not begin a block that can go offline or come: 1024 frames, aligned, whole in one region"
             ),
+            Error::AlreadyHere(frame) => write!(f, "the block of {frame:?} is here already"),
             Error::NotMovable(frame) => {
                 write!(f, "{frame:?} holds the core's bookkeeping and cannot be freed")
             }

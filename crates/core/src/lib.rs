@@ -83,10 +83,10 @@ mod vmap;
 mod writeback;
 mod zeroed;
 
-pub use addr::{FrameNumber, NodeId, NodeSet, PageNumber, PageRange, PhysAddr, VirtAddr};
+pub use addr::{FrameNumber, NodeId, NodeSet, PageNumber, PageRange, PhysAddr, Region, VirtAddr};
 pub use alone::{Alone, Machine, Part};
 pub use architecture::Architecture;
-pub use config::{Config, ListLimits, Region};
+pub use config::{Config, ListLimits};
 pub use cpu::{CpuId, CpuSet};
 pub use error::Error;
 pub use event::{Counter, Event};

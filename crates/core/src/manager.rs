@@ -1,8 +1,8 @@
 //! The manager: made once from the platform's memory, used from every CPU.
 
-use crate::addr::{FrameNumber, NodeId};
-use crate::boot::{self, Carved, MAX_NODES};
-use crate::config::{Config, Region};
+use crate::addr::{FrameNumber, MAX_NODES, NodeId, Region};
+use crate::boot::{self, Carved};
+use crate::config::Config;
 use crate::cpu::CpuId;
 use crate::cpumask::CpuMask;
 use crate::error::Error;
@@ -85,7 +85,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
 impl<'p, P: Platform> Manager<'p, P> {
     /// Takes over memory. Called once, on one CPU, before any other uses the manager. Regions are sorted and
     /// disjoint; the core carves at most 64 bytes of bookkeeping per frame out of them, and some 3 KiB per
-    /// CPU.
+    /// CPU. Memory that may come later is what [`Memory::later_region`](crate::platform::Memory::later_region) says.
     ///
     /// # Errors
     /// [`Error::TooLittleMemory`], [`Error::BadRegion`], [`Error::BadTopology`], [`Error::BadSetting`], and

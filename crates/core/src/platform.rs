@@ -1,6 +1,6 @@
 //! All that a machine must offer: six small traits, to be written in an afternoon, and one promise about them.
 
-use crate::addr::{FrameNumber, Nanos, NodeId, NodeSet, PAGE_SIZE, PhysAddr, VirtAddr};
+use crate::addr::{FrameNumber, Nanos, NodeId, NodeSet, PAGE_SIZE, PhysAddr, Region, VirtAddr};
 use crate::architecture::Architecture;
 use crate::cpu::{CpuId, CpuSet};
 use crate::event::Event;
@@ -71,6 +71,16 @@ pub trait Memory {
     /// manager lives. Each region that was handed over is mapped in one piece, as contiguous as it is physically, and
     /// pages lie at page borders.
     fn direct(&self, at: PhysAddr) -> *mut u8;
+    /// Memory that is not there yet and may come: the region of this number, from 0; `None` behind the last one. They are sorted, begin and end at multiples of
+    /// 1024 frames, and overlap nothing that is handed over at the start. Asked when the manager is made, and always with the same answer; by default there is none. Blocks of
+    /// it come by [`FrameAllocator::add_block`](crate::FrameAllocator::add_block). Each region costs a zone, 512 bytes and 64 to 128 for each CPU, and each 4 MiB of it 8 bytes.
+    ///
+    /// A region has its place in [`direct`](Self::direct) from the start, in one piece; nothing need be mapped there before it comes.
+    #[doc(alias = "hot-pluggable memory")]
+    fn later_region(&self, nth: usize) -> Option<Region> {
+        let _ = nth;
+        None
+    }
     /// Fill a frame with zeros.
     fn clear_frame(&self, frame: FrameNumber);
     /// Copy a frame. A program may write to `from` meanwhile; what is copied of that may be old or new.

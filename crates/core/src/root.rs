@@ -57,6 +57,8 @@ pub(crate) struct Root {
     pub demotions: [AtomicU8; 64],
     /// Sets of nodes that policies of ranges name by their place here, each once. One that was never named is 0.
     pub node_sets: [AtomicU64; 63],
+    /// Frames in which lies what is kept about memory that came later.
+    pub later_frames: Word64,
 }
 
 // SAFETY: pools are.

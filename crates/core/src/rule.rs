@@ -276,6 +276,8 @@ rules! {
         "let no page of a memory file come back from swap to where the file has been cut, or gets a hole";
     WriteBackAtLimit, "write-back-at-limit", "none",
         "write some pages back before another becomes dirty, where as many are as may be";
+    AddedOnce, "added-once", "none",
+        "tell one of two that their block of memory has come, when both say so at once";
     CheckRequest, "check-request", "none",
         "refuse a length or an alignment that makes no sense";
 }

@@ -28,7 +28,7 @@ pub struct Audit {
     pub pcp: u64,
     /// Page tables.
     pub tables: u64,
-    /// In the core's pools and page-cache indexes.
+    /// In the core's pools and page-cache indexes, and what is kept about frames that came later.
     pub pools: u64,
     /// Allocated by the embedding kernel, all frames of each block.
     pub kernel: u64,
@@ -144,7 +144,8 @@ impl<P: Platform> Manager<'_, P> {
             + root.vmas.frames(self)
             + root.anon_vmas.frames(self)
             + root.files.frames(self)
-            + root.batches.frames(self);
+            + root.batches.frames(self)
+            + root.later_frames.get(p);
         if self.parks() {
             audit.pools += 1 << crate::frame::order_of::<crate::space::Parked>(self.parked.len());
         }

@@ -1,4 +1,4 @@
-//! The machine of the examples in the core's documentation: one CPU, 16 MiB on one node, a range of kernel addresses, a disk in memory.
+//! The machine of the examples in the core's documentation: one CPU, 16 MiB on one node, and 4 MiB that may come later, a range of kernel addresses, a disk in memory.
 //! [`doc`] runs one. All that an example may name comes along.
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +28,9 @@ struct Disk {
 }
 
 const FRAMES: u32 = 4096;
+/// Memory that is there, and that the core is not told of at the start: the first frame.
+pub const LATER: FrameNumber = FrameNumber(FRAMES);
+const LATER_FRAMES: u32 = 1024;
 
 /// Runs an example.
 ///
@@ -45,7 +48,7 @@ pub fn doc_on(
     device: impl FnOnce(*mut u8) -> Rc<dyn BlockDevice>,
     example: impl FnOnce(&Manager<'_, Host>) -> Result<(), Error>,
 ) {
-    let bytes = (FRAMES as usize + 1) * PAGE_SIZE as usize;
+    let bytes = ((FRAMES + LATER_FRAMES) as usize + 1) * PAGE_SIZE as usize;
     let mut block = vec![0_u8; bytes];
     let memory = block.as_mut_ptr();
     // SAFETY: less than a page into a block that is a page longer than the memory.
@@ -99,9 +102,12 @@ impl Cpus for Host {
 
 impl Memory for Host {
     fn direct(&self, at: PhysAddr) -> *mut u8 {
-        assert!(at.0 < u64::from(FRAMES) * PAGE_SIZE);
+        assert!(at.0 < u64::from(FRAMES + LATER_FRAMES) * PAGE_SIZE);
         // SAFETY: inside the block, as was just checked.
         unsafe { self.memory.add(at.0 as usize) }
+    }
+    fn later_region(&self, nth: usize) -> Option<Region> {
+        (nth == 0).then_some(Region { start: LATER, frames: LATER_FRAMES, node: NodeId(0) })
     }
     fn clear_frame(&self, frame: FrameNumber) {
         // SAFETY: a frame of the block.

@@ -47,6 +47,8 @@ pub struct Setup {
     pub offline: u16,
     /// Frames of memory.
     pub frames: u32,
+    /// Frames that may come later, behind the others: of the first node.
+    pub later: u32,
     /// Nodes of equal size; CPU n is on node n modulo this.
     pub nodes: u16,
     /// How tables are written, and what the hardware does of itself with them.
@@ -73,6 +75,7 @@ impl Default for Setup {
             cpus: 2,
             offline: 0,
             frames: 512,
+            later: 0,
             nodes: 1,
             architecture: Architecture::X86_64,
             tags: 1,
@@ -254,7 +257,7 @@ impl Machine {
     pub fn new(setup: Setup) -> Machine {
         assert!((1..=LANES as u16).contains(&setup.cpus), "1 to {LANES} CPUs");
         Machine {
-            memory: Memory::new(setup.frames),
+            memory: Memory::new(setup.frames + setup.later),
             cpus: Vec::new(),
             current: Cell::new(0),
             running: Cell::new(false),
@@ -334,6 +337,13 @@ impl Machine {
                 node: NodeId(node),
             })
             .collect()
+    }
+
+    /// The memory that may come later, if there is any.
+    pub(crate) fn later(&self) -> Option<Region> {
+        let Setup { frames, later, .. } = self.setup;
+        let region = Region { start: FrameNumber(BASE + frames), frames: later, node: NodeId(0) };
+        Some(region).filter(|region| region.frames > 0)
     }
 
     /// What the manager took for itself before anybody asked it for anything.

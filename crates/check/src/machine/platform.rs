@@ -7,7 +7,7 @@ use quietmm::platform::{
     Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shrink, Shrinker,
     UserTlb, WaitKey,
 };
-use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Rule};
+use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Region, Rule};
 
 use super::tlb::CachedKernel;
 use super::{Machine, Place, What};
@@ -81,6 +81,9 @@ impl Memory for Machine {
     }
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         self.memory.direct(at)
+    }
+    fn later_region(&self, nth: usize) -> Option<Region> {
+        self.later().filter(|_| nth == 0)
     }
     fn clear_frame(&self, frame: FrameNumber) {
         let Some(state) = self.memory.state(frame) else { return };

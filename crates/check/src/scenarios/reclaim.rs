@@ -20,6 +20,7 @@ pub(super) fn all() -> Vec<Scenario> {
         share(),
         offline(),
         offline_own(),
+        come(),
         stall(),
         caches("caches-stall", "linux", 2),
         caches("caches-one", "quiet", 1),
@@ -272,6 +273,30 @@ fn offline_own() -> Scenario {
         (AT..AT + 2).for_each(|page| task.promise(task.read(0, page).is_ok(), "it is somewhere"));
         task.cancel_offline();
         give_all_back(task);
+    })
+}
+
+fn come() -> Scenario {
+    Scenario::new(
+        "block-comes",
+        "two CPUs say that the same block of memory has come, and a third takes frames",
+        "linux",
+    )
+    .cpus(3)
+    .machine(|setup| {
+        setup.frames = 1024;
+        setup.later = 1024;
+    })
+    .shows(&[Rule::AddedOnce])
+    .cpu(|task| _ = task.add_block(SECOND_BLOCK))
+    .cpu(|task| _ = task.add_block(SECOND_BLOCK))
+    .cpu(|task| {
+        task.take_frames(2);
+        task.give_back(2);
+    })
+    .after(|task| {
+        task.promise(task.world.offline.borrow().len() == 1, "one of the two has it");
+        task.bring_online();
     })
 }
 

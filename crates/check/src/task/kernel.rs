@@ -68,6 +68,19 @@ impl Task<'_> {
         self.world.leaving.take().into_iter().for_each(|leaving| self.mm.frames().cancel_offline(leaving));
     }
 
+    /// A block of memory has come; says whether this is who has it.
+    pub fn add_block(&self, block: FrameNumber) -> bool {
+        self.machine.record(Place::World, true);
+        // SAFETY: the machine has it, and nobody uses it.
+        let added = self.call("add_block", |mm| unsafe { mm.frames().add_block(block) });
+        added.map(|block| self.world.offline.borrow_mut().push(block)).is_ok()
+    }
+
+    /// What has come is used.
+    pub fn bring_online(&self) {
+        self.world.offline.take().into_iter().for_each(|block| self.mm.frames().bring_online(block));
+    }
+
     /// What the scenario holds is from now on in the kernel's own cache, which gives it back when it is asked.
     pub fn cache_all(&self) {
         self.machine.record(Place::World, true);

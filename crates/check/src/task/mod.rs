@@ -11,7 +11,7 @@ pub mod vmap;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use quietmm::{Error, FileId, Frames, Leaving, PageNumber, PageRange, Pins, SpaceId};
+use quietmm::{Error, FileId, Frames, Leaving, Offline, PageNumber, PageRange, Pins, SpaceId};
 
 use crate::machine::{Machine, Mm, What};
 use crate::violation::Violation;
@@ -27,6 +27,8 @@ pub struct World {
     pub frames: RefCell<Vec<Frames>>,
     /// A block of memory on its way offline.
     pub leaving: Cell<Option<Leaving>>,
+    /// Blocks of memory that have come, and are not used yet.
+    pub offline: RefCell<Vec<Offline>>,
     /// What devices use.
     pub pins: RefCell<Vec<Pins>>,
     /// Kernel ranges.

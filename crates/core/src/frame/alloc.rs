@@ -195,11 +195,16 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// The same for reclaim itself, down to the very last one: it will free more. Wakes no `kswapd`: that would be one
     /// that finds no frame waking another, for ever.
     pub(crate) fn alloc_for_reclaim(&self) -> Result<FrameNumber, Error> {
-        let (order, kind) = (0, Kind::Kernel);
+        Ok(self.make_own(self.alloc_last(self.node_here(), 0)?.first))
+    }
+
+    /// A block of the last that is free, for whoever brings more.
+    pub(crate) fn alloc_last(&self, node: NodeId, order: u8) -> Result<Frames, Error> {
+        let kind = Kind::Kernel;
         let any = |zone| self.take_pcp(zone, order, kind).or_else(|| zone.take(self, order, kind, 0));
-        let frame = self.fallback(self.node_here()).find_map(any).ok_or(Error::OutOfMemory)?;
+        let frame = self.fallback(node).find_map(any).ok_or(Error::OutOfMemory)?;
         self.emit(Event::Taken { frame, order, kind });
-        Ok(self.make_own(frame))
+        Ok(Frames::of(frame, order))
     }
 
     fn make_own(&self, n: FrameNumber) -> FrameNumber {

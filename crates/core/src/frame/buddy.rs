@@ -49,7 +49,7 @@ struct Hot {
     leaving: Word32,
     /// Frames of it that are retired.
     left: Word32,
-    /// Frames of the zone that are offline.
+    /// Frames of the zone that are offline, or not here yet.
     offline: Word32,
     areas: [Chain; ORDERS],
 }
@@ -85,9 +85,19 @@ impl Zone {
         self.marks.high.get(p).into()
     }
 
-    /// Frames that are not offline.
+    /// Frames that are here, and not offline.
     pub fn present<P: Platform>(&self, p: &P) -> u32 {
         self.end.0 - self.start.0 - self.hot.offline.get(p)
+    }
+
+    /// Whether it has memory, as far as its watermarks know. Without a lock a guess.
+    pub fn has_memory<P: Platform>(&self, p: &P) -> bool {
+        self.low(p) > 0
+    }
+
+    /// At start: none of it is here yet.
+    pub fn begin_absent<P: Platform>(&self, p: &P) {
+        self.hot.offline.set(p, self.end.0 - self.start.0);
     }
 
     /// Whether what is out of use is offline, or has left a block that is on its way: of so many frames. For audits of a quiet system.

@@ -24,8 +24,10 @@ pub(crate) struct Limits {
     high: Word32,
     /// A bit for each reason why it does not.
     paused: Word32,
-    /// Frames in large pages that may be kept where more may than `high` says: set at start.
+    /// Frames in large pages that may be kept where more may than `high` says.
     large: Word32,
+    /// So many CPUs share the zone by Linux's rule, which follows its memory; 0 where limits were chosen.
+    shared: Word32,
 }
 
 /// Large pages that go from the zone to a list, or back, at a time: at most so many.
@@ -52,9 +54,30 @@ impl Limits {
         ListLimits { batch: (high / 2).clamp(1, LARGE_BATCH) * large, high: high * large }
     }
 
-    /// At start: each of so many CPUs may keep large pages, together a sixty-fourth of the zone.
-    pub fn share_large<P: Platform>(&self, p: &P, frames: u32, cpus: u32) {
-        self.large.set(p, frames / 64 / cpus.max(1));
+    /// At start: so many CPUs share the zone by Linux's rule.
+    pub fn share<P: Platform>(&self, p: &P, cpus: u32) {
+        self.shared.set(p, cpus);
+    }
+
+    /// By Linux's rule for so many frames with this low watermark; `None` where limits were chosen.
+    pub fn by_rule<P: Platform>(&self, p: &P, frames: u32, low: u32) -> Option<ListLimits> {
+        let cpus = Some(self.shared.get(p)).filter(|&cpus| cpus > 0)?;
+        Some(ListLimits::linux(frames.into(), low.into(), cpus))
+    }
+
+    /// The zone has so many frames now, and this low watermark. Where Linux's rule counts each CPU may keep large pages too, all CPUs together a
+    /// sixty-fourth of the zone.
+    pub fn follow<P: Platform>(&self, p: &P, frames: u32, low: u32) {
+        if let Some(limits) = self.by_rule(p, frames, low) {
+            self.large.set(p, frames / 64 / self.shared.get(p));
+            self.set(p, limits);
+        }
+    }
+
+    /// These count from now on, however much memory there is.
+    pub fn choose<P: Platform>(&self, p: &P, limits: ListLimits) {
+        self.shared.set(p, 0);
+        self.set(p, limits);
     }
 
     /// Those that were set.
@@ -63,7 +86,7 @@ impl Limits {
     }
 
     /// Under the zone's lock, like all that follows.
-    pub fn set<P: Platform>(&self, p: &P, limits: ListLimits) {
+    fn set<P: Platform>(&self, p: &P, limits: ListLimits) {
         self.high.set(p, limits.high);
         let high = if self.paused.get(p) == 0 { limits.high } else { 0 };
         self.now.set(p, u64::from(high) << 32 | u64::from(limits.batch));

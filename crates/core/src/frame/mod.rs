@@ -16,6 +16,6 @@ pub use alloc::{AllocFrom, Frames};
 pub(crate) use buddy::Zone;
 pub use drain::Certainty;
 pub(crate) use drain::hand_over;
-pub(crate) use fixed::{order_of, own};
+pub(crate) use fixed::{OwnPiece, order_of, own};
 pub(crate) use limits::Pause;
 pub(crate) use watermarks::{set_watermarks, watermarks};

@@ -276,7 +276,7 @@ impl<'m, 'p, P: Platform> PcpAccess<'m, 'p, P> {
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
-    /// Changes how many free frames of each zone of a node each CPU keeps on its lists. Lists that are too long then
+    /// Changes how many free frames of each zone of a node each CPU keeps on its lists, however much memory comes there or goes. Lists that are too long then
     /// shrink with the next free; [`FrameAllocator::drain`](crate::FrameAllocator::drain) empties them at once. Any
     /// context but an interrupt handler, while all CPUs allocate and free. No IPI.
     ///
@@ -300,12 +300,12 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         }
         for zone in mm.zones().filter(|zone| zone.node == node) {
             let _guard = zone.lock(mm);
-            zone.limits.set(mm.platform(), limits);
+            zone.limits.choose(mm.platform(), limits);
         }
         Ok(())
     }
 
-    /// The limits of the lists for a node's memory; `None` for a node without any.
+    /// The limits of the lists for a node's memory; `None` for a node that has none, and gets none later.
     ///
     /// # Examples
     /// ```

@@ -3,7 +3,7 @@
 use crate::addr::FrameNumber;
 use crate::handle::{GroupId, GroupSlot};
 use crate::life::Life;
-use crate::memmap::SECTION;
+use crate::memmap::Sections;
 use crate::platform::Hooks;
 use crate::profile::Scope;
 use crate::sync::{SpinLock, Word32, Word64};
@@ -57,12 +57,11 @@ pub(crate) struct Groups<'p> {
     /// By CPU.
     pub stocks: &'p [Stock],
     pub members: Option<&'p Members>,
-    /// By section, as the frames' bookkeeping.
-    pub pages: &'p [Option<&'p [Word32]>],
+    pub pages: Sections<'p, Word32>,
 }
 
 impl<'p> Groups<'p> {
-    pub const NONE: Groups<'p> = Groups { states: &[], stocks: &[], members: None, pages: &[] };
+    pub const NONE: Groups<'p> = Groups { states: &[], stocks: &[], members: None, pages: Sections::NONE };
 
     /// Whether there can be any.
     #[inline(always)]
@@ -77,9 +76,7 @@ impl<'p> Groups<'p> {
 
     /// The word that says which group is charged with a frame.
     fn word(&self, n: FrameNumber) -> &'p Word32 {
-        let section =
-            self.pages[(n.0 / SECTION) as usize].expect("the section of a frame that was handed over");
-        &section[(n.0 % SECTION) as usize]
+        self.pages.get(n).expect("the section of a frame that was handed over")
     }
 
     /// The group that is charged with a frame. Always `NONE` where no groups exist.

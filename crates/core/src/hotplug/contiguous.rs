@@ -263,6 +263,9 @@ impl<P: Platform> Manager<'_, P> {
     fn may_be_had(&self, first: FrameNumber, among: Among, work: &mut Work<'_, '_, P>) -> bool {
         work.did(FRAMES);
         let (p, mut n) = (self.platform(), first);
+        if self.memmap().find(first).is_none() {
+            return false;
+        }
         while n < first.add(FRAMES) {
             let state = self.memmap().get(n).state.get(p);
             let order = Frame::order_of(state);

@@ -45,7 +45,7 @@ impl Leaving {
 }
 
 /// A block that is offline. The embedding kernel may take the memory away, or give it back by
-/// [`FrameAllocator::bring_online`].
+/// [`FrameAllocator::bring_online`], once it is there.
 #[must_use = "memory that is dropped stays offline"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Offline {
@@ -53,6 +53,11 @@ pub struct Offline {
 }
 
 impl Offline {
+    /// All of its frames are out of use, and counted so.
+    pub(super) fn of(first: FrameNumber) -> Offline {
+        Offline { first }
+    }
+
     /// Its first frame.
     pub fn first(&self) -> FrameNumber {
         self.first
@@ -73,7 +78,7 @@ pub struct Remains {
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
-    /// The blocks of memory that begin and end in one region, offline or not. Those with the core's bookkeeping can
+    /// The blocks of memory that begin and end in one region, offline or not, and are here. Those with the core's bookkeeping can
     /// never go offline.
     ///
     /// # Examples
@@ -85,11 +90,13 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// # });
     /// ```
     pub fn blocks(&self) -> impl Iterator<Item = FrameNumber> + use<'p, P> {
-        self.mm.zones().flat_map(|zone| {
+        let memmap = self.mm.memmap();
+        let whole = self.mm.zones().flat_map(|zone| {
             let first = zone.start.0.next_multiple_of(FRAMES);
             let end = zone.end.0 - zone.end.0 % FRAMES;
             (first..end.max(first)).step_by(FRAMES as usize).map(FrameNumber)
-        })
+        });
+        whole.filter(move |&first| memmap.find(first).is_some())
     }
 
     /// Begins to take the block of 2^[`MAX_ORDER`] frames at `first` offline: from now on nothing is
@@ -99,7 +106,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     ///
     /// # Errors
     /// [`Error::BadBlock`] if it is not aligned or not whole in one region; [`Error::NoSuchFrame`] if it is offline
-    /// already, or part of memory that somebody [gets](FrameAllocator::alloc_contiguous) in one piece at this moment; [`Error::NotMovable`] if it holds
+    /// already, not here yet, or part of memory that somebody [gets](FrameAllocator::alloc_contiguous) in one piece at this moment; [`Error::NotMovable`] if it holds
     /// the core's bookkeeping; [`Error::Busy`] if a block of the region is on its way.
     ///
     /// # Examples
@@ -116,6 +123,9 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let mm = self.mm;
         let p = mm.platform();
         let zone = mm.zone_of_block(first)?;
+        if mm.memmap().find(first).is_none() {
+            return Err(Error::NoSuchFrame(first));
+        }
         // It stays what it is, so that no lock is needed for the look.
         let is_reserved = |n: &FrameNumber| mm.memmap().get(*n).kind(p) == Kind::Reserved;
         if let Some(n) = (0..FRAMES).map(|i| first.add(i)).find(is_reserved) {
@@ -292,7 +302,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    fn zone_of_block(&self, first: FrameNumber) -> Result<&Zone, Error> {
+    pub(super) fn zone_of_block(&self, first: FrameNumber) -> Result<&Zone, Error> {
         let last = FrameNumber(first.0 | (FRAMES - 1));
         let whole = first.0.is_multiple_of(FRAMES);
         let zone = self.zones().find(|zone| whole && zone.contains(first) && zone.contains(last));
@@ -302,11 +312,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Frames that are offline, or isolated on the way there, in all zones. On a quiet system.
     pub(crate) fn offline_frames(&self) -> u64 {
         let p = self.platform();
-        let absent = |zone: &Zone| {
-            (zone.start.0..zone.end.0)
-                .filter(|&n| self.memmap().get(FrameNumber(n)).kind(p) == Kind::Absent)
-                .count()
-        };
-        self.zones().map(|zone| absent(zone) as u64).sum()
+        // Those that are not here yet were never handed over.
+        let is_absent =
+            |n: &u32| self.memmap().find(FrameNumber(*n)).is_some_and(|frame| frame.kind(p) == Kind::Absent);
+        self.zones().map(|zone| (zone.start.0..zone.end.0).filter(is_absent).count() as u64).sum()
     }
 }

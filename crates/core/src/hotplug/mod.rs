@@ -4,6 +4,7 @@
 //! word, which whoever flushes reads anyway. `ipi` draws the race with those who were about to ask it.
 
 mod contiguous;
+mod later;
 mod memory;
 
 pub use contiguous::Contiguous;

@@ -53,8 +53,8 @@ pub(crate) mod flag {
 /// counts references counts it.
 pub(crate) const PIN: u32 = 1 << 16;
 
-pub(crate) const NODE_SHIFT: u32 = 24;
-pub(crate) const ZONE_SHIFT: u32 = 16;
+const NODE_SHIFT: u32 = 24;
+const ZONE_SHIFT: u32 = 16;
 /// What of a frame's state word never changes: its zone, and its node, which is below 64.
 const PLACE: u32 = 0x3fff << ZONE_SHIFT;
 
@@ -103,6 +103,11 @@ impl Frame {
 
     pub const fn zone_of(state: u32) -> usize {
         ((state >> ZONE_SHIFT) & 255) as usize
+    }
+
+    /// Gives a frame its place, before anybody sees it.
+    pub fn set_place<P: Hooks>(&self, p: &P, (zone, node): (usize, NodeId), kind: Kind) {
+        self.state.set(p, u32::from(node.0) << NODE_SHIFT | (zone as u32) << ZONE_SHIFT | kind as u32);
     }
 
     /// Gives a block's first frame a new use; keeps its zone and node, drops all flags.

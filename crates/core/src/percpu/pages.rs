@@ -33,10 +33,10 @@ pub(crate) struct PageLists {
     pub held: Word32,
     /// A bit for each zone that may have frames here, zones 64 apart sharing one. Zero: this CPU is in nobody's mask.
     pub zones: Word64,
-    /// The lists, one [`ZoneLists`] for each zone. Like the next two set at start, then only read.
+    /// The lists, one [`ZoneLists`] for each zone. Like the next one set at start, then only read.
     lists: AtomicPtr<ZoneLists>,
     zone_count: AtomicUsize,
-    /// Those of the zone that is nearest to this CPU.
+    /// Those of the zone with memory that is nearest to this CPU: written where the first memory of a zone comes, or its last goes.
     nearest: AtomicPtr<ZoneLists>,
 }
 
@@ -49,7 +49,7 @@ impl PageLists {
         self.set_nearest(0);
     }
 
-    /// At start: which zone is nearest.
+    /// Which zone is nearest. Relaxed: any is right, and the lists are there from the start.
     pub fn set_nearest(&self, zone: usize) {
         let nearest = &raw const self.lists()[zone];
         self.nearest.store(nearest.cast_mut(), Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl PageLists {
 
     #[inline(always)]
     pub fn nearest(&self) -> &ZoneLists {
-        // SAFETY: `init` has set it, before any other CPU ran.
+        // SAFETY: `init` has set it, before any other CPU ran, and `set_nearest` sets one of the same lists.
         unsafe { &*self.nearest.load(Ordering::Relaxed) }
     }
 

@@ -137,7 +137,7 @@ impl<P: Platform> Manager<'_, P> {
             NodePolicy::Preferred(node) if self.has_node(node) => PREFERRED | node.0 as u8,
             NodePolicy::Preferred(_) => return Err(Error::NoSuchNode),
             // Of a set without memory no page would ever come.
-            NodePolicy::Bind(set) if !set.is_empty() && !self.zones().any(|zone| set.contains(zone.node)) => {
+            NodePolicy::Bind(set) if !set.is_empty() && !self.has_memory(set) => {
                 return Err(Error::NoSuchNode);
             }
             NodePolicy::Bind(set) => BIND | self.number_of_set(set)?,
@@ -145,6 +145,11 @@ impl<P: Platform> Manager<'_, P> {
         };
         self.root.placed.store(1, Ordering::Relaxed);
         Ok(number)
+    }
+
+    /// Whether one of these nodes has memory now.
+    fn has_memory(&self, set: NodeSet) -> bool {
+        self.zones().any(|zone| set.contains(zone.node) && zone.has_memory(self.platform()))
     }
 
     /// The place of a set among all that were ever named.

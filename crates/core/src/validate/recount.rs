@@ -65,7 +65,7 @@ impl<P: Platform> Manager<'_, P> {
             (batches_good, "a CPU's batch that is empty and has pages of a group"),
             (
                 self.zones_recount(),
-                "a zone's watermarks, or its frames offline, are others than those of its memory",
+                "a zone's watermarks, limits, or frames offline are others than those of its memory",
             ),
             (self.members_recount(), "spaces of a group, and their count, differ"),
             (
@@ -98,10 +98,12 @@ impl<P: Platform> Manager<'_, P> {
         let all = self.zones().map(|zone| u64::from(zone.present(p))).sum();
         let good = |zone: &Zone| {
             let marks = watermarks(self.config(), zone.present(p), all);
-            let absent = (zone.start.0..zone.end.0)
-                .filter(|&n| self.memmap().get(FrameNumber(n)).kind(p) == Kind::Absent)
-                .count() as u32;
-            (zone.min(p), zone.low(p), zone.high(p)) == (marks.min, marks.low.into(), marks.high.into())
+            let is_absent = |n: &u32| self.memmap().is_absent(p, FrameNumber(*n));
+            let absent = (zone.start.0..zone.end.0).filter(is_absent).count() as u32;
+            let ruled = zone.limits.by_rule(p, zone.present(p), marks.low);
+            ruled.is_none_or(|limits| limits == zone.limits.chosen(p))
+                && (zone.min(p), zone.low(p), zone.high(p))
+                    == (marks.min, marks.low.into(), marks.high.into())
                 && zone.audit_absent(p, absent)
         };
         self.zones().all(good)

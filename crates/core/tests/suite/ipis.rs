@@ -26,6 +26,9 @@ const KERNEL: PageNumber = PageNumber(0xf_fff8_0000_0000);
 
 const FRAME: FrameNumber = FrameNumber(0xfc00);
 
+/// Memory that comes later.
+const LATER: Region = Region { start: FrameNumber(0x10c00), frames: 1024, node: NodeId(1) };
+
 fn config() -> Config {
     Config { vmap: Some(PageRange::new(KERNEL, 1 << 18)), vmap_lazy: Some(u64::MAX), ..bare("quiet") }
 }
@@ -81,7 +84,7 @@ const PLAIN: Operation = Operation {
     most: 512,
 };
 
-const OPERATIONS: [Operation; 31] = [
+const OPERATIONS: [Operation; 32] = [
     Operation {
         name: "`map`",
         run: |mm, id, _, n| mm.space(id).map(pages(TO, n), Backing::Anonymous, Prot::ReadWrite).unwrap(),
@@ -291,6 +294,17 @@ const OPERATIONS: [Operation; 31] = [
         flushes: |_| 0,
         ..PLAIN
     },
+    Operation {
+        name: "`add_block` and `bring_online`",
+        run: |mm, _, _, _| {
+            // SAFETY: the machine has it, and nobody uses it.
+            let block = unsafe { mm.frames().add_block(LATER.start).unwrap() };
+            mm.frames().bring_online(block);
+        },
+        flushes: |_| 0,
+        most: 1,
+        ..PLAIN
+    },
 ];
 
 /// Interrupts, full flushes and flushes of one page, on all CPUs together.
@@ -298,7 +312,14 @@ fn measure(operation: &Operation, count: u64, cpus: u32, lazy: bool) -> [u64; 3]
     let region =
         |node, at: u32| Region { start: FrameNumber(FRAME.0 + at), frames: 2048, node: NodeId(node) };
     let regions = Some(vec![region(0, 0), region(1, 2048)]);
-    let host = Host::new(Setup { cpus, nodes: 2, regions, ..Setup::default() });
+    let host = Host::new(Setup {
+        cpus,
+        nodes: 2,
+        frames: 4096 + 1024,
+        regions,
+        later: vec![LATER],
+        ..Setup::default()
+    });
     host.run(config(), |mm| {
         let id = mm.create_space().unwrap();
         let at = if operation.tables { AT } else { INSIDE };

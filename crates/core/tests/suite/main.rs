@@ -32,6 +32,7 @@ mod hotplug;
 mod interface;
 mod ipis;
 mod large;
+mod later;
 mod layers;
 mod lazy;
 mod locked_ranges;

@@ -66,6 +66,8 @@ pub struct Setup {
     pub frames: u32,
     /// `None`: one region, all of it.
     pub regions: Option<Vec<Region>>,
+    /// Those of this memory that come later, if they come.
+    pub later: Vec<Region>,
 }
 
 /// The environment's variable that has all machines be of another architecture.
@@ -82,7 +84,7 @@ impl Default for Setup {
         // Frame numbers pass 2^16, so that one that is cut is seen.
         let (base, frames) = (0xfc00, 4096);
         let (guarantees, broadcast, disk, first_alone, soiled) = (true, false, true, false, false);
-        let (cpus, nodes, architecture, tags, regions) = (1, 1, architecture(), 1, None);
+        let (cpus, nodes, architecture, tags, regions, later) = (1, 1, architecture(), 1, None, Vec::new());
         Setup {
             cpus,
             nodes,
@@ -96,6 +98,7 @@ impl Default for Setup {
             base,
             frames,
             regions,
+            later,
         }
     }
 }

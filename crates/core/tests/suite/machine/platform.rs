@@ -9,7 +9,7 @@ use quietmm::platform::{
 };
 use quietmm::profile::Scope;
 use quietmm::{
-    Architecture, CpuId, CpuSet, Entry, Event, FrameNumber, Kind, NodeId, Platform, Rule, VirtAddr,
+    Architecture, CpuId, CpuSet, Entry, Event, FrameNumber, Kind, NodeId, Platform, Region, Rule, VirtAddr,
 };
 
 use super::translation::{Tlb, places};
@@ -100,6 +100,9 @@ impl Memory for Host {
     }
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         self.memory.direct(at)
+    }
+    fn later_region(&self, nth: usize) -> Option<Region> {
+        self.setup.later.get(nth).copied()
     }
     fn clear_frame(&self, frame: FrameNumber) {
         self.stretch_of_frame();
