@@ -1,5 +1,6 @@
 //! Write-back: the dirty pages of a file to its device, while programs go on.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
@@ -79,21 +80,12 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     #[doc(alias = "sync_file_range")]
     pub fn write_back_range(&self, first: u64, pages: u64) -> Result<u64, Error> {
         let File { mm, id } = *self;
-        let (mut at, end) = (first, first.saturating_add(pages));
-        let (mut written, mut failed, mut work) = (0, false, Work::begin(mm));
         if mm.find_file(id)?.is_memory() {
             return Ok(0);
         }
-        while at < end {
-            let round = mm.write_next(id, &mut at, end)?;
-            written += u64::from(round.written);
-            failed |= round.failed;
-            if round.was_last {
-                break;
-            }
-            work.did(TOGETHER as u32 * cost::FRAME);
-        }
-        if failed { Err(Error::Device) } else { Ok(written) }
+        let mut all = (0, false);
+        mm.write_each(id, first..first.saturating_add(pages), &mut all, || true)?;
+        if all.1 { Err(Error::Device) } else { Ok(all.0) }
     }
 }
 
@@ -115,7 +107,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(super) fn write_while(
         &self,
         id: FileId,
-        (written, failed): &mut (u64, bool),
+        so_far: &mut (u64, bool),
         goes_on: impl Fn() -> bool,
     ) -> Result<(), Error> {
         let p = self.platform();
@@ -127,28 +119,39 @@ impl<'p, P: Platform> Manager<'p, P> {
             // Partner: the fence in `count_dirty`.
             full_fence(p);
         }
-        let (mut at, mut work) = (0, Work::begin(self));
-        let done = loop {
-            let round = match self.write_next(id, &mut at, u64::MAX) {
-                Ok(round) => round,
-                Err(error) => break Err(error),
-            };
-            *written += u64::from(round.written);
-            *failed |= round.failed;
-            if round.was_last {
-                return Ok(());
-            }
-            work.did(TOGETHER as u32 * cost::FRAME);
-            if !goes_on() {
-                break Ok(());
-            }
-        };
-        if let Some(since) = since.filter(|_| before != 0) {
+        let through = self.write_each(id, 0..u64::MAX, so_far, goes_on);
+        if let Some(since) = since.filter(|_| before != 0 && through != Ok(true)) {
             // What is left is as old as it was, also where another page became dirty meanwhile, or one stayed so: that is younger. And where the
             // file has ended this may be the age of the next one in its slot, which nobody else would know.
             since.store(p, before, Ordering::Relaxed);
         }
-        done
+        through.map(|_| ())
+    }
+
+    /// The same of a part of the file, of whose age nothing is known then. Returns whether it came to the end.
+    ///
+    /// # Errors
+    /// As [`write_next`](Self::write_next).
+    fn write_each(
+        &self,
+        id: FileId,
+        range: Range<u64>,
+        (written, failed): &mut (u64, bool),
+        goes_on: impl Fn() -> bool,
+    ) -> Result<bool, Error> {
+        let (mut at, mut work) = (range.start, Work::begin(self));
+        loop {
+            let round = self.write_next(id, &mut at, range.end)?;
+            *written += u64::from(round.written);
+            *failed |= round.failed;
+            if round.was_last {
+                return Ok(true);
+            }
+            work.did(TOGETHER as u32 * cost::FRAME);
+            if !goes_on() {
+                return Ok(false);
+            }
+        }
     }
 
     /// Looks at the next few pages of a file that are in its cache, from `at` on, which moves behind them, and before `end`, and writes those out that are dirty.

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use machine::faults::{read_all, showing};
 use machine::race::{Cases, Place, at_every_touch, race};
 use machine::swapping::{AT, swapping, take_free, write};
-use machine::{Host, Mm, NO_PCP, Setup, bare, give_back, pages, pcp, settled};
+use machine::{Host, Mm, NO_PCP, Setup, bare, give_back, kept_free, pages, pcp, settled};
 use quietmm::addr::PhysAddr;
 use quietmm::platform::WaitKey;
 use quietmm::{
@@ -255,14 +255,6 @@ fn memory_that_does_not_come_costs_next_to_nothing() {
     // 64 GiB: 16384 blocks, of 8 bytes each, are 32 frames.
     assert!(reserved(vec![region(LATER, 16384 * BLOCK, 0)]) - without <= 32 + 1);
     assert!(reserved(vec![region(LATER, 3 * BLOCK, 0)]) - without <= 1);
-}
-
-/// Frames that are left where nobody gets any more who may reclaim: all min watermarks together.
-fn kept_free(mm: &Mm<'_>) -> u64 {
-    let frames: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::HERE).ok()).collect();
-    let left = mm.frames().available();
-    give_back(mm, frames);
-    left
 }
 
 #[test]

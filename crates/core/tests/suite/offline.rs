@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use machine::faults::{AT, read_all, showing};
 use machine::race::{Place, at, at_every_touch, race};
-use machine::{Host, Mm, Setup, bare, everywhere_as, give_back, keep_batches, pcp, settled};
+use machine::{Host, Mm, Setup, bare, everywhere_as, give_back, keep_batches, kept_free, pcp, settled};
 use proptest::prelude::*;
 use quietmm::{
     AllocFrom, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, NodeId, Offline, Region, Rule,
@@ -167,14 +167,6 @@ fn pages_make_room(policy: &str) {
         mm.frames().bring_online(block);
         give_back(mm, keep.into_iter().map(|(_, frame)| frame).collect());
     });
-}
-
-/// Frames that are left where nobody gets any more who may reclaim: all min watermarks together.
-fn kept_free(mm: &Mm<'_>) -> u64 {
-    let frames: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::HERE).ok()).collect();
-    let left = mm.frames().available();
-    give_back(mm, frames);
-    left
 }
 
 #[test]

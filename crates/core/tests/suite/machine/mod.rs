@@ -36,7 +36,7 @@ pub use log::Happened;
 use log::Log;
 use translation::{Begun, Frees, Tlb};
 pub use words::{
-    NO_PCP, bare, config, counted, exhaust, give_back, keep_batches, pages, pcp, settled, ticks,
+    NO_PCP, bare, config, counted, exhaust, give_back, keep_batches, kept_free, pages, pcp, settled, ticks,
 };
 
 pub type Mm<'p> = Manager<'p, Host>;

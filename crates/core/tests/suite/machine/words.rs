@@ -1,6 +1,6 @@
 //! Words that many tests use: configurations, ranges, and all frames that there are.
 
-use quietmm::{Audit, Config, Counter, ListLimits, PageNumber, PageRange, Platform, Policy};
+use quietmm::{AllocFrom, Audit, Config, Counter, ListLimits, PageNumber, PageRange, Platform, Policy};
 
 use super::Mm;
 use quietmm::platform::Cpus;
@@ -29,6 +29,14 @@ pub fn pages(start: u64, pages: u64) -> PageRange {
 
 pub fn counted(mm: &Mm<'_>, counter: Counter) -> u64 {
     mm.counter(counter)
+}
+
+/// Frames that are left where nobody gets any more who may reclaim: all min watermarks together.
+pub fn kept_free(mm: &Mm<'_>) -> u64 {
+    let frames: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::HERE).ok()).collect();
+    let left = mm.frames().available();
+    give_back(mm, frames);
+    left
 }
 
 /// The audit, after whatever was on its way is where it belongs, on every CPU.
