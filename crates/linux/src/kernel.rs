@@ -589,6 +589,7 @@ impl<'p, M: Machine> Linux<'p, M> {
                         while self.mm.space(space).destroy() == Err(Error::Busy) {
                             self.nap(1_000);
                         }
+                        self.left.spaces[1].fetch_add(1, Ordering::SeqCst);
                     }
                 }
             }

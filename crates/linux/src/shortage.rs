@@ -59,35 +59,47 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn end_one(&self, thread: &Thread) -> bool {
-        let has_memory = |process: &Arc<Process>| process.memory.with(|memory| memory.is_some());
         let others: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        let dies = |process: &&Arc<Process>| process.dying.load(Ordering::SeqCst) != 0 && has_memory(process);
+        // What a process had is free when it has ended, and not when nobody has its memory any more.
+        let lives = |process: &Process| process.ended.load(Ordering::SeqCst) == 0;
+        let dies = |process: &&Arc<Process>| process.dying.load(Ordering::SeqCst) != 0 && lives(process);
+        // Whoever settles may have taken the space of somebody else, who ends meanwhile.
+        let [came, gone] = self.left.spaces.each_ref().map(|spaces| spaces.load(Ordering::SeqCst));
         let victim = match others.iter().find(dies) {
-            Some(dying) => dying.clone(),
+            Some(dying) => Some(dying.clone()),
+            None if gone < came => None,
             None => {
-                let all = self.all_pages();
-                let bad = |process: &Arc<Process>| {
-                    let bad = badness(self.pages_of(process), all, process.adjust.load(Ordering::Relaxed));
-                    bad.map(|bad| (bad, process.clone()))
-                };
-                let worst = others.iter().filter(|process| has_memory(process)).filter_map(bad);
-                let Some((_, worst)) = worst.max_by_key(|(bad, _)| *bad) else { return false };
+                let Some(worst) = self.worst(&others) else { return false };
                 let name = worst.place.with(|place| text(&place.name));
                 let kib = self.pages_of(&worst) * 4;
                 self.machine
                     .note(format_args!("out of memory: {name} ({}) is ended, with {kib} KiB", worst.pid));
                 self.kill(&worst, number::KILL);
-                worst
+                Some(worst)
             }
         };
         let until = self.now() + PATIENCE;
-        while has_memory(&victim) && victim.ended.load(Ordering::SeqCst) == 0 {
+        while victim.as_ref().is_some_and(|victim| lives(victim))
+            || self.left.spaces[1].load(Ordering::SeqCst) < came
+        {
             if thread.is_dying() || self.now() > until {
                 return false;
             }
             self.nap(LOOK);
         }
         true
+    }
+
+    /// The one of these that has most.
+    fn worst(&self, of: &[Arc<Process>]) -> Option<Arc<Process>> {
+        let all = self.all_pages();
+        let has_memory = |process: &Process| process.memory.with(|memory| memory.is_some());
+        let bad = |process: &Arc<Process>| {
+            let bad = badness(self.pages_of(process), all, process.adjust.load(Ordering::Relaxed));
+            bad.map(|bad| (bad, process.clone()))
+        };
+        let worst = of.iter().filter(|process| has_memory(process)).filter_map(bad).max_by_key(|(bad, _)| *bad);
+        worst.map(|(_, worst)| worst)
     }
 }
 

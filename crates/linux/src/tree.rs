@@ -56,6 +56,8 @@ pub struct Left {
     any: AtomicBool,
     list: Spin<Vec<Leaving>>,
     opened: Spin<Vec<Arc<Open>>>,
+    /// How many spaces have come here so far, and how many of them have ended.
+    pub(crate) spaces: [AtomicU64; 2],
     /// Sockets on their way.
     pub(crate) flights: Flights,
 }
@@ -76,6 +78,9 @@ pub enum Leaving {
 impl Left {
     /// One more.
     pub fn add(&self, what: Leaving) {
+        if matches!(what, Leaving::Space(_)) {
+            self.spaces[0].fetch_add(1, Ordering::SeqCst);
+        }
         self.list.with(|list| list.push(what));
         self.any.store(true, Ordering::Release);
     }
