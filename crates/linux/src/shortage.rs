@@ -98,7 +98,8 @@ impl<M: Machine> Linux<'_, M> {
             let bad = badness(self.pages_of(process), all, process.adjust.load(Ordering::Relaxed));
             bad.map(|bad| (bad, process.clone()))
         };
-        let worst = of.iter().filter(|process| has_memory(process)).filter_map(bad).max_by_key(|(bad, _)| *bad);
+        let worst =
+            of.iter().filter(|process| has_memory(process)).filter_map(bad).max_by_key(|(bad, _)| *bad);
         worst.map(|(_, worst)| worst)
     }
 }

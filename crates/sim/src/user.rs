@@ -527,6 +527,15 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         self.machine.kernel.time_slice / 1000
     }
 
+    fn wake_lag(&self, cpu: CpuId) -> u64 {
+        let cost = &self.machine.cost;
+        let (here, there) = (self.cpu(), &self.cpus[cpu.index()]);
+        let interrupt = cost.idle_wake + cost.irq_enter + cost.irq_work + cost.irq_exit;
+        let kicked = self.sending(here, there) + self.flight(here, there) + interrupt;
+        let kick = if here.id == there.id { 0 } else { kicked };
+        (interrupt + kick + cost.task_switch) / 1000
+    }
+
     fn kswapds(&self) -> u32 {
         self.machine.kernel.kswapd
     }

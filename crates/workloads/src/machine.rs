@@ -99,6 +99,10 @@ pub trait Machine: Platform {
     fn kswapds(&self) -> u32 {
         1
     }
+    /// How long it takes, in nanoseconds, from an alarm that is set here until a task of `cpu` runs, if neither CPU has anything else to do.
+    fn wake_lag(&self, _cpu: CpuId) -> u64 {
+        0
+    }
     /// Progress, for whoever watches: pages of work done.
     fn progressed(&self, pages: u64);
     /// The last user task has ended: stop.

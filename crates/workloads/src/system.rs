@@ -358,16 +358,27 @@ impl<'p, M: Machine> System<'p, M> {
 
     /// The task that runs here goes on in another space. Returns the one that it was in.
     pub(crate) fn change_space(&self, to: SpaceId) -> SpaceId {
+        let old = self.belongs(to);
+        // Whoever switches to this task from now on loads the new space.
+        self.mm.space(to).switch_to().unwrap_or_default();
+        old.unwrap_or(to)
+    }
+
+    /// The task that runs here has done with its space, and is on its way to another. Until it comes there, or somebody else runs, this CPU
+    /// has the old one loaded lazily, as that of a thread which ends has.
+    pub(crate) fn leave_space(&self, to: SpaceId) {
+        self.belongs(to);
+        self.mm.enter_lazy();
+    }
+
+    fn belongs(&self, to: SpaceId) -> Option<SpaceId> {
         let me = self.current();
-        let old = self.with(|s| {
+        self.with(|s| {
             let kind = &mut s.tasks[me.0 as usize].report.kind;
             let old = kind.space();
             *kind = TaskKind::User(to);
             old
-        });
-        // Whoever switches to this task from now on loads the new space.
-        self.mm.space(to).switch_to().unwrap_or_default();
-        old.unwrap_or(to)
+        })
     }
 
     /// A store to user memory; see [`Machine::store`].
@@ -397,6 +408,20 @@ impl<'p, M: Machine> System<'p, M> {
         let key = WaitKey::Own(self.current().0.into());
         m.alarm(until, key);
         m.wait(key, &mut || m.now() >= until);
+    }
+
+    /// This task sleeps until `at`, when it runs: it is woken so much earlier as a CPU takes to wake that has nothing to do.
+    pub fn sleep_until(&self, at: Nanos) {
+        let m = self.machine();
+        let me = self.current();
+        let home = self.with(|s| s.tasks[me.0 as usize].home);
+        // Where the CPU had something to do it wakes too early, and sleeps on.
+        for lag in [m.wake_lag(home), 0] {
+            let left = at.0.saturating_sub(m.now().0);
+            if left > lag {
+                self.nap(left - lag);
+            }
+        }
     }
 
     /// Picks the next task of this CPU and switches to it. Returns when the caller runs again.

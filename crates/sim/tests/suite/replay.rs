@@ -7,7 +7,7 @@ use proptest::collection::vec as list;
 use proptest::prelude::*;
 use quietmm_sim::{Report, Rule, RunSpec, Workload};
 use quietmm_workloads::trace::recording::{
-    About, Backing, Call, Event, Pages, RecordingEncoder, RecordingHeader, Rights, Shootdowns, What,
+    About, Backing, Call, Event, Pages, RecordingEncoder, RecordingHeader, Rights, Shootdowns, Victim, What,
 };
 
 use crate::common::{Figures, machine, policy, run, spec};
@@ -178,10 +178,10 @@ fn threads_run_on_the_cpus_on_which_they_ran_if_there_are_as_many() {
     // Taken to another CPU without a sleep.
     let taken = |cpu: u16| {
         let mut events = vec![(0, 0, (0, 0, start(0, false))), (0, 0, (1, 0, start(0, true)))];
-        for (thread, cpu) in [(0, 0), (1, cpu)] {
-            events.push((1, 0, (thread, 0, What::Name("thread"))));
-            events.push((10 * MS, cpu, (thread, 10 * MS, What::Name("later"))));
-        }
+        events.extend([0, 1].map(|thread| (1, 0, (thread, 0, What::Name("thread")))));
+        events.extend(
+            [(0, 0), (1, cpu)].map(|(thread, cpu)| (10 * MS, cpu, (thread, 10 * MS, What::Name("later")))),
+        );
         // Somebody is on the other CPU, so that it is known where threads ran.
         events.push((10 * MS, 1, (1, 0, What::Name("last"))));
         let machine = machine("uma-8").with_cpus(2).expect("a machine");
@@ -194,6 +194,94 @@ fn threads_run_on_the_cpus_on_which_they_ran_if_there_are_as_many() {
     assert!((0.01..0.011).contains(&both), "each on its own: {both}");
     assert!((0.018..0.022).contains(&one), "both on one: {one}");
     assert!((0.01..0.011).contains(&other), "on another machine they find a place: {other}");
+}
+
+#[test]
+fn who_interrupts_another_cpu_was_not_on_it() {
+    const MS: u64 = 1_000_000;
+    // Each on a CPU of its own, and one gives a page back every tenth of a millisecond. Were it taken to the CPU that it interrupts, which the
+    // event names, it would meet nobody on its own.
+    let mut events = vec![(0, 0, (0, 0, start(0, false))), (0, 1, (1, 0, start(0, true)))];
+    events.push((1, 0, (0, 0, map(1000, 100))));
+    events.push((1, 1, (1, 0, What::Name("other"))));
+    for page in 0..100 {
+        let (at, there) = (MS / 10 * (page + 1), pages(1000 + page, 1));
+        events.extend([
+            (at, 0, (0, MS / 10, touch(1000 + page))),
+            (at, 0, (0, 0, What::Advise { pages: there, advice: 4, call: CALL })),
+            (at, 1, (0, 0, What::Shootdown { victim: Victim::Thread(1), pages: 1 })),
+        ]);
+    }
+    events.push((10 * MS, 1, (1, 10 * MS, What::End)));
+    let machine = machine("uma-8").with_cpus(2).expect("a machine");
+    let report = run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) });
+    sound(&report);
+    let (received, elapsed) = (report.count("nr_tlb_remote_flush_received"), report.figure("elapsed_s"));
+    assert!((95..=100).contains(&received), "{received} times");
+    assert!((0.01..0.012).contains(&elapsed), "{elapsed}");
+}
+
+#[test]
+fn a_thread_that_ends_leaves_its_space_on_its_cpu_and_one_whose_recording_ends_does_not() {
+    const MS: u64 = 1_000_000;
+    let received = |events: &[(u64, u16, Did)]| {
+        let machine = machine("uma-8").with_cpus(2).expect("a machine");
+        let report = run(&RunSpec { machine, trace: Some(recorded_at(events)), ..spec(Workload::Replay) });
+        sound(&report);
+        report.count("nr_tlb_remote_flush_received")
+    };
+    let began = [
+        (0, 0, (0, 0, start(0, false))),
+        (0, 1, (1, 0, start(0, true))),
+        (0, 0, (0, 0, map(1024, 512))),
+        (MS, 0, (0, MS, touch(1024))),
+        (MS, 1, (1, MS, touch(1025))),
+    ];
+    // A range goes with its page tables, and whoever still has the space must know. Then nobody has it.
+    let drops = [
+        (2 * MS, 1, (1, 0, What::End)),
+        (9 * MS, 0, (0, 0, What::Sleep { ns: 8 * MS })),
+        (9 * MS, 0, (0, 0, What::Unmap { pages: pages(1024, 512), call: CALL })),
+        (9 * MS, 0, (0, 0, What::End)),
+    ];
+    assert_eq!(received(&[&began[..], &drops[..]].concat()), 1);
+    // The space goes with all of its tables.
+    let ends = [
+        (2 * MS, 0, (0, 0, What::End)),
+        (9 * MS, 1, (1, 0, What::Sleep { ns: 8 * MS })),
+        (9 * MS, 1, (1, 0, What::End)),
+    ];
+    assert_eq!(received(&[&began[..], &ends[..]].concat()), 1);
+    assert_eq!(received(&began), 0);
+}
+
+#[test]
+fn a_thread_begins_when_it_began_and_wakes_when_it_woke() {
+    const MS: u64 = 1_000_000;
+    let elapsed = |events: &[(u64, u16, Did)], idle_wake: u64| {
+        let mut machine = machine("uma-8").with_cpus(2).expect("a machine");
+        machine.cost.idle_wake = idle_wake * 1000;
+        run(&RunSpec { machine, trace: Some(recorded_at(events)), ..spec(Workload::Replay) })
+            .figure("elapsed_s")
+    };
+    // The program was there before its recorder was, and did nothing.
+    let late = [(0, 0, (0, 0, start(0, false))), (30 * MS, 0, (0, MS, What::End))];
+    let (quick, slow) = (elapsed(&late, 0), elapsed(&late, MS / 4));
+    assert!((0.03..0.0301).contains(&quick) && (0.03..0.0301).contains(&slow), "{quick} {slow}");
+    // A CPU that has nothing to do takes a quarter of a millisecond to wake, and did so in the recording too.
+    let mut sleeps = vec![(0, 0, (0, 0, start(0, false)))];
+    for round in 1..=100 {
+        sleeps.push((round * MS, 0, (0, MS / 4, What::Sleep { ns: MS / 4 * 3 })));
+    }
+    let (quick, slow) = (elapsed(&sleeps, 0), elapsed(&sleeps, MS / 4));
+    assert!((0.1..0.101).contains(&quick) && (0.1..0.101).contains(&slow), "{quick} {slow}");
+    // So does one that was taken to another CPU which had nothing to do.
+    let mut taken = vec![(0, 0, (0, 0, start(0, false)))];
+    for round in 1..=100 {
+        taken.push((round * MS, (round % 2) as u16, (0, MS, What::Name("elsewhere"))));
+    }
+    let (quick, slow) = (elapsed(&taken, 0), elapsed(&taken, MS / 8));
+    assert!((0.1..0.101).contains(&quick) && (0.1..0.101).contains(&slow), "{quick} {slow}");
 }
 
 #[test]

@@ -210,6 +210,21 @@ pub enum What<'a> {
     },
 }
 
+impl What<'_> {
+    /// How long it took, in nanoseconds, beside what the thread ran before it: a sleep, or a call of which that is known.
+    pub fn took(&self) -> u64 {
+        match *self {
+            What::Sleep { ns } => ns,
+            What::Map { call, .. }
+            | What::Unmap { call, .. }
+            | What::Protect { call, .. }
+            | What::Advise { call, .. }
+            | What::Move { call, .. } => call.took,
+            _ => 0,
+        }
+    }
+}
+
 /// One event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event<'a> {

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use quietmm::addr::Nanos;
 use quietmm::platform::WaitKey;
 use quietmm::policy::Unmap;
 use quietmm::{Advice, CpuId, Error, FileId, Manager, PageNumber, PageRange, SpaceId, UserAccess};
@@ -165,8 +166,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
 
     /// Leaves the space for the nursery, and ends it if nobody is left there.
     fn leave(&mut self, ends: bool) -> Result<(), Error> {
-        let old = self.space;
-        self.space = self.world.nursery;
+        let old = core::mem::replace(&mut self.space, self.world.nursery);
         self.system.change_space(self.space);
         if ends { self.timed(Op::Exit, 0, |system| system.end_space(old)) } else { Ok(()) }
     }
@@ -246,7 +246,12 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                 self.made(to, new);
                 self.enter(to);
             }
-            Step::End { ends } => self.leave(ends)?,
+            // A thread that ends leaves its CPU with the space that it had.
+            Step::End { ends: false, cut: false } => {
+                self.space = self.world.nursery;
+                self.system.leave_space(self.space);
+            }
+            Step::End { ends, .. } => self.leave(ends)?,
         }
         Ok(())
     }
@@ -294,10 +299,13 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
     }
 
     /// The thread was taken to another CPU without having slept.
-    fn go_to(&self, cpu: CpuId) {
+    fn go_to(&mut self, cpu: CpuId) {
         if self.world.keeps_cpus && self.machine().this_cpu() != cpu {
+            let (begin, lag) = (self.machine().now().0, self.machine().wake_lag(cpu));
             self.system.wake_on(cpu);
             self.system.nap(1);
+            // In the recording the other CPU took it.
+            self.owed += (self.machine().now().0 - begin).min(lag);
         }
     }
 
@@ -313,7 +321,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         let behind = self.world.behind.fetch_max(late, Ordering::Relaxed).max(late);
         match until.saturating_add(behind).saturating_sub(now) {
             0 => self.system.give_way(),
-            ns => self.system.nap(ns),
+            ns => self.system.sleep_until(Nanos(self.machine().now().0.saturating_add(ns))),
         }
     }
 

@@ -48,8 +48,8 @@ pub enum Step {
     Fork { to: u32 },
     /// It leaves its space, which nobody uses any more if `ends`, and makes a new one, in which it goes on.
     Exec { to: u32, ends: bool },
-    /// It leaves its space, which nobody uses any more if `ends`. The last step.
-    End { ends: bool },
+    /// It leaves its space, which nobody uses any more if `ends`. The last step. If `cut`, the recording ended and not the thread.
+    End { ends: bool, cut: bool },
 }
 
 /// The life of a thread.
@@ -114,6 +114,7 @@ pub fn seats(recording: &Recording<'_>) -> Seats {
 /// Makes a plan. Memory is in proportion to the events.
 pub fn plan(recording: &Recording<'_>) -> Plan {
     let mut planner = Planner::new(seats(recording));
+    planner.knows_times = recording.header().about.times;
     planner.knows_cpus = recording.events().any(|event| event.cpu > 0);
     for event in recording.events() {
         planner.take(&event);
@@ -129,11 +130,14 @@ struct Planner {
     now_in: Vec<Option<u32>>,
     /// The CPU of its last event, the one that began it apart.
     on: Vec<Option<u16>>,
+    /// When it was made, if it has done nothing since.
+    made: Vec<Option<u64>>,
     spaces: Vec<Space>,
     files: Vec<u64>,
     order: Order,
     mended: u64,
     knows_cpus: bool,
+    knows_times: bool,
     /// When the last event was, and by how much it is earlier in the replay than it was.
     last: u64,
     skipped: u64,
@@ -172,11 +176,13 @@ impl Planner {
             lives: Vec::new(),
             now_in: Vec::new(),
             on: Vec::new(),
+            made: Vec::new(),
             spaces: Vec::new(),
             files: Vec::new(),
             order: Order::default(),
             mended: 0,
             knows_cpus: false,
+            knows_times: false,
             last: 0,
             skipped: 0,
         }
@@ -190,15 +196,27 @@ impl Planner {
         self.mended += u64::from(too_long > 0 || ran > LONGEST);
         let (at, ran) = (at - self.skipped, ran.min(LONGEST));
         if let What::Start { by, shares, .. } = *what {
-            return self.start(thread, by, shares);
+            return self.start(thread, at, by, shares);
         }
         if let What::File(_) = what {
             self.files.push(0);
         }
         let Some(space) = self.now_in[thread as usize] else { return };
-        let moved = self.on[thread as usize].replace(cpu) != Some(cpu);
-        if self.knows_cpus && moved && !matches!(what, What::Sleep { .. }) {
-            self.step(thread, Step::On(cpu));
+        // That of a shootdown is the one that was interrupted.
+        if !matches!(what, What::Shootdown { .. }) {
+            let moved = self.on[thread as usize].replace(cpu) != Some(cpu);
+            if self.knows_cpus && moved && !matches!(what, What::Sleep { .. }) {
+                self.step(thread, Step::On(cpu));
+            }
+            // It did not begin to run when it was made: the first one, before its recorder was ready.
+            if let Some(made) = self.made[thread as usize].take()
+                && self.knows_times
+            {
+                let until = at.saturating_sub(ran).saturating_sub(what.took());
+                if until > made {
+                    self.step(thread, Step::Sleep { ns: until - made, until, cpu });
+                }
+            }
         }
         if ran > 0 {
             self.step(thread, Step::Run(ran));
@@ -207,7 +225,7 @@ impl Planner {
             What::Sleep { ns } => self.step(thread, Step::Sleep { ns: ns.min(LONGEST), until: at, cpu }),
             What::Join(other) => self.join(thread, other),
             What::Exec(_) => self.exec(thread, space),
-            What::End => self.end(thread, space),
+            What::End => self.end(thread, space, false),
             What::Map { pages, rights, backing, populate, .. } => {
                 self.map(thread, space, pages, rights, backing, populate);
             }
@@ -259,10 +277,11 @@ impl Planner {
         self.spaces.len() as u32 - 1
     }
 
-    fn start(&mut self, thread: u32, by: u32, shares: bool) {
+    fn start(&mut self, thread: u32, at: u64, by: u32, shares: bool) {
         self.lives.push(Life::default());
         self.now_in.push(None);
         self.on.push(None);
+        self.made.push(Some(at));
         self.order.add_thread();
         let maker = if by == thread { None } else { self.now_in[by as usize] };
         let (space, after) = match maker {
@@ -317,10 +336,10 @@ impl Planner {
         self.step(thread, Step::Exec { to, ends });
     }
 
-    fn end(&mut self, thread: u32, space: u32) {
+    fn end(&mut self, thread: u32, space: u32, cut: bool) {
         let ends = self.leave(thread, space);
         self.now_in[thread as usize] = None;
-        self.step(thread, Step::End { ends });
+        self.step(thread, Step::End { ends, cut });
     }
 
     /// Whether nobody uses the space any more. Then the thread waits for the others to have left.
@@ -514,7 +533,7 @@ impl Planner {
     fn finish(mut self) -> Plan {
         for thread in 0..self.lives.len() as u32 {
             if let Some(space) = self.now_in[thread as usize] {
-                self.end(thread, space);
+                self.end(thread, space, true);
             }
         }
         let mut lives = self.lives;

@@ -21,11 +21,15 @@ use crate::trace::recording::{
 
 fn recorded(events: &[(u32, u64, What<'_>)]) -> Vec<u8> {
     let timed: Vec<_> = (0..).zip(events).map(|(at, &(thread, ran, what))| (at, thread, ran, what)).collect();
-    recorded_at(&timed)
+    recorded_as(&timed, false)
 }
 
 /// The same, each with its time.
 fn recorded_at(events: &[(u64, u32, u64, What<'_>)]) -> Vec<u8> {
+    recorded_as(events, true)
+}
+
+fn recorded_as(events: &[(u64, u32, u64, What<'_>)], times: bool) -> Vec<u8> {
     let (mut body, mut encoder) = (Vec::new(), RecordingEncoder::new(2));
     for &(at, thread, ran, what) in events {
         encoder.push(&Event { at, thread, cpu: 0, ran, what }, &mut body).unwrap();
@@ -36,7 +40,7 @@ fn recorded_at(events: &[(u64, u32, u64, What<'_>)]) -> Vec<u8> {
         method: "",
         faults: true,
         bounded: false,
-        times: true,
+        times,
         shootdowns: false,
         cpus: 2,
         duration: encoder.last(),
@@ -187,7 +191,7 @@ impl<'a> Model<'a> {
                 self.spaces[to as usize] = Some(BTreeMap::new());
                 self.space[thread as usize] = Some(to);
             }
-            Step::End { ends } => self.leave(thread, here, ends),
+            Step::End { ends, .. } => self.leave(thread, here, ends),
         }
     }
 
@@ -520,4 +524,23 @@ fn hours_in_which_nothing_happens_are_cut_and_the_order_of_sleeps_stays() {
     };
     assert_eq!(times(0), [(50, 50), (60, 0), (5, 110), (60, 0), (1, 171)]);
     assert_eq!(times(1), [(60, 111), (60, 171)]);
+}
+
+#[test]
+fn a_thread_sleeps_until_it_ran_first_if_times_are_known() {
+    let call = Call { took: 30, stack: 0 };
+    let events = [
+        (0, 0, 0, start(0, false)),
+        (100, 0, 10, touch(100)),
+        (110, 1, 0, start(0, true)),
+        (190, 1, 20, What::Unmap { pages: pages(100, 1), call }),
+        // This one did something all the time.
+        (200, 2, 0, start(0, true)),
+        (300, 2, 40, What::Sleep { ns: 60 }),
+    ];
+    let firsts =
+        |file: &[u8]| -> Vec<Step> { plan_of(file).lives.iter().map(|life| life.steps[0]).collect() };
+    let slept = |ns, until| Step::Sleep { ns, until, cpu: 0 };
+    assert_eq!(firsts(&recorded_as(&events, true)), [slept(90, 90), slept(30, 140), Step::Run(40)]);
+    assert_eq!(firsts(&recorded_as(&events, false)), [10, 20, 40].map(Step::Run));
 }
