@@ -82,7 +82,9 @@ pub enum Saw<'a> {
         /// It would go on if it could.
         preempted: bool,
     },
-    /// It sends requests to flush to these CPUs: one bit each, the first word has the first 64.
+    /// It asks this CPU to flush. Then it waits until that is done.
+    Asks(u16),
+    /// It sends requests of some kind to these CPUs: one bit each, the first word has the first 64.
     Sends(&'a [u64]),
     /// The CPU was interrupted in it for a flush that was asked for elsewhere.
     Flushed {
@@ -93,4 +95,9 @@ pub enum Saw<'a> {
     },
     /// So many events are missing.
     Lost(u64),
+}
+
+/// Whether this is the name of Linux's function by which a CPU flushes for another. What compilers make of one has a dot after it.
+pub(crate) fn is_flush(function: &str) -> bool {
+    function.strip_prefix("flush_tlb_func").is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -19,6 +19,8 @@ use task::{Off, Pending, Task};
 const SHORTEST_SLEEP: u64 = 2_000;
 /// Flush requests of threads that are not recorded are forgotten after this time.
 const LONGEST_FLIGHT: u64 = 50_000_000;
+/// A CPU that was asked to flush has done it after this time.
+const LONGEST_FLUSH: u64 = 1_000_000;
 /// So much may clocks of two CPUs differ.
 const SKEW: u64 = 1_000_000;
 /// A clock that is further behind or ahead may have been set: if the next events agree.
@@ -154,6 +156,10 @@ pub struct Assembly<S> {
     in_flight: BTreeMap<u16, (u64, Option<u32>)>,
     /// The source shows who sends.
     sends: bool,
+    /// It shows who asks whom to flush, and that is all that need be known of who sends.
+    asks: bool,
+    /// Requests to which nobody has answered: the CPU, and who waits for it.
+    unanswered: BTreeMap<u16, i32>,
     /// For how long each CPU has run recorded threads, and since when it runs one.
     running: BTreeMap<u16, (u64, Option<u64>)>,
     lost: u64,
@@ -199,6 +205,8 @@ impl<S: Sink> Assembly<S> {
             stacks: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             sends: false,
+            asks: false,
+            unanswered: BTreeMap::new(),
             running: BTreeMap::new(),
             lost: 0,
             shootdowns: 0,
@@ -279,8 +287,13 @@ impl<S: Sink> Assembly<S> {
                 self.sends(seen, mask);
                 return Ok(());
             }
+            Saw::Asks(cpu) => return self.asks(seen, cpu),
             Saw::Gone if !self.knows(seen.tid) => return Ok(()),
             _ => {}
+        }
+        // Who goes on waits for nobody any more.
+        while let Some(cpu) = self.unanswered.iter().find(|&(_, &tid)| tid == seen.tid).map(|(&cpu, _)| cpu) {
+            self.lazy(cpu)?;
         }
         if let Saw::Exec(_) = seen.saw {
             self.take_over(seen.tid);
@@ -307,8 +320,7 @@ impl<S: Sink> Assembly<S> {
                 self.off(seen, preempted);
                 Ok(())
             }
-            Saw::Sends(_) => Ok(()),
-            Saw::Process(_) | Saw::Flushed { .. } | Saw::Lost(_) => Ok(()),
+            Saw::Process(_) | Saw::Asks(_) | Saw::Sends(_) | Saw::Flushed { .. } | Saw::Lost(_) => Ok(()),
         }
     }
 
@@ -548,6 +560,9 @@ impl<S: Sink> Assembly<S> {
 
     /// A thread, of the program or not, sends requests to these CPUs.
     fn sends(&mut self, seen: Seen<'_>, mask: &[u64]) {
+        if self.asks {
+            return;
+        }
         self.sends = true;
         let thread = self.tasks.get(&seen.tid).map(|task| task.thread);
         let asked =
@@ -555,8 +570,41 @@ impl<S: Sink> Assembly<S> {
         self.in_flight.extend((0..self.cpus).filter(asked).map(|cpu| (cpu, (seen.at, thread))));
     }
 
+    /// A thread, of the program or not, asks a CPU to flush.
+    fn asks(&mut self, seen: Seen<'_>, cpu: u16) -> io::Result<()> {
+        (self.sends, self.asks) = (true, true);
+        // Whoever asked it long ago has gone on without having been seen since. Of two who ask at once the CPU answers one.
+        if self.in_flight.get(&cpu).is_some_and(|(at, _)| seen.at - at >= LONGEST_FLUSH) {
+            self.lazy(cpu)?;
+        }
+        self.unanswered.remove(&cpu);
+        let thread = self.tasks.get(&seen.tid).map(|task| task.thread);
+        if cpu < self.cpus {
+            self.in_flight.insert(cpu, (seen.at, thread));
+            if thread.is_some() {
+                self.unanswered.insert(cpu, seen.tid);
+            }
+        }
+        Ok(())
+    }
+
+    /// A CPU was asked to flush, and whoever asked goes on without its having said that it did: it had nothing to do, with the space still
+    /// loaded, and has unloaded it. Linux has no event for that.
+    fn lazy(&mut self, cpu: u16) -> io::Result<()> {
+        self.unanswered.remove(&cpu);
+        let Some((_, Some(thread))) = self.in_flight.remove(&cpu) else { return Ok(()) };
+        self.shootdown(thread, cpu, Victim::Idle, 0)
+    }
+
+    fn shootdown(&mut self, thread: u32, cpu: u16, victim: Victim, pages: u64) -> io::Result<()> {
+        self.shootdowns += 1;
+        let at = self.elapsed();
+        self.sink.take(&Event { at, thread, cpu, ran: 0, what: What::Shootdown { victim, pages } })
+    }
+
     /// A CPU was interrupted. It counts if a thread of the program has asked for it.
     fn flushed(&mut self, seen: Seen<'_>, pages: u64, left: bool) -> io::Result<()> {
+        self.unanswered.remove(&seen.cpu);
         let sender = self.in_flight.remove(&seen.cpu).filter(|(at, _)| seen.at - at < LONGEST_FLIGHT);
         let victim = match self.tasks.get(&seen.tid) {
             _ if left => Victim::Left,
@@ -574,10 +622,7 @@ impl<S: Sink> Assembly<S> {
             // It was somebody else's.
             _ => return Ok(()),
         };
-        self.shootdowns += 1;
-        let at = self.elapsed();
-        let what = What::Shootdown { victim, pages };
-        self.sink.take(&Event { at, thread, cpu: seen.cpu, ran: 0, what })
+        self.shootdown(thread, seen.cpu, victim, pages)
     }
 }
 

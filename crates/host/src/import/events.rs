@@ -170,6 +170,13 @@ impl Events {
                 let (pages, left) = (u64::try_from(pages).unwrap_or(0), reason == Some(5));
                 assembly.take(seen(line.tid, Saw::Flushed { pages, left }))?;
             }
+            "csd_queue_cpu" => {
+                let flushes = value(line.payload, "func=").is_some_and(crate::seen::is_flush);
+                if let Some(cpu) = number("cpu=").filter(|_| flushes) {
+                    let Ok(cpu) = u16::try_from(cpu) else { return Ok(Use::Unknown) };
+                    assembly.take(seen(line.tid, Saw::Asks(cpu)))?;
+                }
+            }
             "ipi_send_cpumask" | "ipi_send_cpu" => {
                 // Without a function to call there it is for the scheduler. Which function it is the kernel says of masks only,
                 // so what makes it a flush is that its target flushes next.

@@ -192,6 +192,47 @@ fn a_shootdown_has_a_sender_and_a_victim() {
 }
 
 #[test]
+fn a_cpu_that_is_asked_to_flush_and_says_nothing_was_idle() {
+    let flushed = |left| Saw::Flushed { pages: 1, left };
+    let assembled = assembled(&[
+        (2000, 100, Saw::Made { tid: 101, process: Some(100), shares: Some(true) }),
+        (2000, 100, enter(Syscall::Munmap, [0x1000, 0x1000, 0, 0, 0, 0])),
+        // One of two answers, and then the call ends.
+        (2001, 100, Saw::Asks(1)),
+        (2001, 100, Saw::Asks(0)),
+        (2002, 101, flushed(false)),
+        (2003, 100, leave(Syscall::Munmap, 0)),
+        // What the kernel sends is of no interest any more.
+        (2004, 100, Saw::Sends(&[0b11])),
+        (2005, 101, flushed(false)),
+        // Whoever asks is none of ours.
+        (2006, 9, Saw::Asks(1)),
+        (2007, 9, Saw::Off { preempted: false }),
+        // A thread that goes on without being seen has its answer before another one asks, unless that is at the same time.
+        (3000, 100, Saw::Asks(1)),
+        (1_003_000, 101, Saw::Asks(1)),
+        (1_003_001, 100, Saw::Asks(1)),
+        (1_003_002, 100, Saw::Off { preempted: false }),
+        // No CPU has this number.
+        (1_003_003, 100, Saw::Asks(2)),
+    ]);
+    let found = assembled.sink.iter().skip(2).map(|event| (event.thread, event.cpu, event.what));
+    let shot = |victim, pages| What::Shootdown { victim, pages };
+    let unmap = What::Unmap { pages: pages(1, 1), call: call(3) };
+    assert_eq!(
+        found.collect::<Vec<_>>(),
+        [
+            (0, 1, shot(Victim::Thread(1), 1)),
+            (0, 0, shot(Victim::Idle, 0)),
+            (0, 1, unmap),
+            (0, 1, shot(Victim::Idle, 0)),
+            (0, 1, shot(Victim::Idle, 0)),
+        ]
+    );
+    assert_eq!(assembled.shootdowns, 4);
+}
+
+#[test]
 fn where_nobody_is_seen_to_send_a_thread_that_is_interrupted_is_its_own_programs() {
     let flushed = Saw::Flushed { pages: 1, left: false };
     let assembled = assembled(&[(2000, 100, flushed), (2001, 7, flushed)]);
@@ -250,6 +291,7 @@ fn any_saw() -> impl Strategy<Value = Saw<'static>> {
         any::<bool>().prop_map(|preempted| Saw::Off { preempted }),
         Just(Saw::Sends(&[7])),
         Just(Saw::Sends(&[])),
+        any::<u16>().prop_map(Saw::Asks),
         (any::<u64>(), any::<bool>()).prop_map(|(pages, left)| Saw::Flushed { pages, left }),
         any::<u64>().prop_map(Saw::Lost),
     ]

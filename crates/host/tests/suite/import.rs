@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use quietmm_host::import::{Form, ImportError, Imported, Options, import, unfit};
 use quietmm_host::summary::Summary;
 use quietmm_workloads::trace::AnyTrace;
-use quietmm_workloads::trace::recording::{Event, What};
+use quietmm_workloads::trace::recording::{Event, Victim, What};
 
 /// A place for a recording, gone with the value.
 struct Place(PathBuf);
@@ -129,6 +129,27 @@ fn threads_are_called_what_they_call_themselves_later() {
         .collect();
     // Its last line calls it as the capture has it.
     assert_eq!(names, ["sort", "reader", "sort"]);
+}
+
+#[test]
+fn who_is_asked_to_flush_and_does_not_say_so_was_idle() {
+    let sends = PERF.lines().find(|line| line.contains("ipi_send_cpu")).unwrap();
+    let asks = |function: &str| {
+        let (before, _) = sends.split_once("ipi:").unwrap();
+        let asks = format!(
+            "{before}csd:csd_queue_cpu: cpu=0 callsite=on_each_cpu_cond_mask+0x20/0x60 func={function} csd=0xffff9e5c7fa2e5c0"
+        );
+        let text = PERF.replace(sends, &asks);
+        let mut lines: Vec<&str> = text.lines().filter(|line| !line.contains("remote shootdown")).collect();
+        // Then it goes on.
+        lines.push(" sort  1234/1234 [001]  7526.571740: exceptions:page_fault_user: address=0x7f4d7702b5e0 ip=0x1 error_code=0x6");
+        let text = lines.join("\n") + "\n";
+        let (imported, bytes) = imported("asks", &mut text.as_bytes(), Form::Events).unwrap();
+        assert_eq!(notes(&imported), []);
+        let (_, events) = parsed(&bytes);
+        events.iter().filter(|(_, what)| matches!(what, What::Shootdown { victim: Victim::Idle, .. })).count()
+    };
+    assert_eq!([asks("flush_tlb_func"), asks("do_sync_core")], [1, 0]);
 }
 
 #[test]

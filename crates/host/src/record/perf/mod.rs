@@ -50,6 +50,7 @@ enum Source {
     SoftwareFault,
     NewTask,
     Flush,
+    Ask,
     SendMask,
     SendOne,
 }
@@ -187,23 +188,44 @@ impl Events {
             }
             events.points.insert(source, point);
         }
-        for (source, group, name, filter) in [
+        events.open_of_all(
+            folder,
+            missing,
             (Source::Flush, "tlb", "tlb_flush", "reason == 1 || reason == 5"),
-            (Source::SendMask, "ipi", "ipi_send_cpumask", ""),
-            (Source::SendOne, "ipi", "ipi_send_cpu", ""),
-        ] {
-            let opened = find(group, name).and_then(|point| {
-                events.open(source, sys::PERF_TYPE_TRACEPOINT, point.id, Of::All, filter)?;
-                Ok(point)
-            });
-            match opened {
-                Ok(point) => drop(events.points.insert(source, point)),
-                Err(error) => {
-                    missing.push(Missing::new(format!("{group}:{name} is not recorded ({error})"), ""));
-                }
-            }
+        );
+        // Who asks whom to flush, since Linux 6.3: also CPUs that have nothing to do, which then flush without an event. Before, and where
+        // the kernel hides where its functions are, who sends interrupts.
+        let asks = tracefs::flush_functions().filter(|filter| {
+            events.open_of_all(folder, &mut Vec::new(), (Source::Ask, "csd", "csd_queue_cpu", filter))
+        });
+        if asks.is_none() {
+            events.open_of_all(folder, missing, (Source::SendMask, "ipi", "ipi_send_cpumask", ""));
+            events.open_of_all(folder, missing, (Source::SendOne, "ipi", "ipi_send_cpu", ""));
         }
         Ok(events)
+    }
+
+    /// Opens a tracepoint for whoever runs. Returns whether that is possible.
+    fn open_of_all(
+        &mut self,
+        folder: &Path,
+        missing: &mut Vec<Missing>,
+        (source, group, name, filter): (Source, &str, &str, &str),
+    ) -> bool {
+        let opened = Tracepoint::find(folder, group, name).and_then(|point| {
+            self.open(source, sys::PERF_TYPE_TRACEPOINT, point.id, Of::All, filter)?;
+            Ok(point)
+        });
+        match opened {
+            Ok(point) => {
+                self.points.insert(source, point);
+                true
+            }
+            Err(error) => {
+                missing.push(Missing::new(format!("{group}:{name} is not recorded ({error})"), ""));
+                false
+            }
+        }
     }
 
     /// Only page faults, by the kernel's software event, which says where and not whether it was a write. Good for
@@ -438,6 +460,10 @@ impl Events {
             Source::Flush => {
                 let pages = field("pages") as i64;
                 Saw::Flushed { pages: u64::try_from(pages).unwrap_or(0), left: field("reason") == LEFT }
+            }
+            Source::Ask => {
+                let Ok(cpu) = u16::try_from(field("cpu")) else { return Ok(()) };
+                Saw::Asks(cpu)
             }
             Source::SendMask | Source::SendOne => {
                 // Without a function to call there it is for the scheduler. Which function it is the kernel says of masks only,

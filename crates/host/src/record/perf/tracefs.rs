@@ -54,6 +54,23 @@ impl Tracepoint {
     }
 }
 
+/// A filter for events of the kernel's function by which CPUs flush for others, if it says where that is.
+pub fn flush_functions() -> Option<String> {
+    filter(&fs::read_to_string("/proc/kallsyms").ok()?)
+}
+
+/// The compiler may have made several of one.
+fn filter(symbols: &str) -> Option<String> {
+    let place = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (address, _, name) = (words.next()?, words.next()?, words.next()?);
+        let known = crate::seen::is_flush(name) && address.bytes().any(|digit| digit != b'0');
+        known.then(|| format!("func == 0x{address}"))
+    };
+    let all: Vec<String> = symbols.lines().filter_map(place).collect();
+    (!all.is_empty()).then(|| all.join(" || "))
+}
+
 fn number(bytes: &[u8]) -> Option<u64> {
     let mut value = [0; 8];
     value.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -75,6 +92,16 @@ fn fields(format: &str) -> Vec<(String, usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn functions_that_flush_are_found_by_name_unless_the_kernel_hides_where_they_are() {
+        let symbols = "ffffffff81000000 T _stext\nffffffff8108a1b0 t flush_tlb_func\nffffffff8108a9c0 t flush_tlb_func.cold\n\
+            ffffffff8108b000 t flush_tlb_func_other\n";
+        let both = "func == 0xffffffff8108a1b0 || func == 0xffffffff8108a9c0";
+        assert_eq!(filter(symbols).as_deref(), Some(both));
+        assert_eq!(filter("0000000000000000 t flush_tlb_func\n"), None);
+        assert_eq!(filter(""), None);
+    }
 
     const FORMAT: &str = "name: sys_enter\nID: 22\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\tfield:long id;\toffset:8;\tsize:8;\tsigned:1;\n\

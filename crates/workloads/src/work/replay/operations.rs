@@ -228,10 +228,13 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                 let to = PageNumber(to);
                 self.call(Op::Move, pages.count, |mm, space| mm.space(space).move_range(range(pages), to))?;
             }
-            Step::Replace { page } => self.faulted(|thread| thread.replace_zeros(page))?,
+            // Whoever flushes waits on its CPU.
+            Step::Replace { page } => self.faulted(u64::MAX, |thread| thread.replace_zeros(page))?,
             Step::Touch { page, write, count } => {
                 let access = if write { UserAccess::Write } else { UserAccess::Read };
-                self.faulted(|thread| thread.system.access(PageNumber(page).addr(), count, access))?;
+                self.faulted(MOST_FAULT, |thread| {
+                    thread.system.access(PageNumber(page).addr(), count, access)
+                })?;
             }
             Step::Fork { to } => {
                 self.timed(Op::Fork, 0, |system| {
@@ -257,10 +260,10 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
     }
 
     /// A page fault, which is a part of the recorded time on a CPU.
-    fn faulted(&mut self, fault: impl FnOnce(&Self) -> Result<(), Error>) -> Result<(), Error> {
+    fn faulted(&mut self, most: u64, fault: impl FnOnce(&Self) -> Result<(), Error>) -> Result<(), Error> {
         let begin = self.machine().now().0;
         fault(self)?;
-        self.owed += (self.machine().now().0 - begin).min(MOST_FAULT);
+        self.owed += (self.machine().now().0 - begin).min(most);
         Ok(())
     }
 
