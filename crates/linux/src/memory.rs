@@ -409,7 +409,8 @@ impl<M: Machine> Linux<'_, M> {
             3 => return self.advise_pages(&memory, range, Advice::WillNeed),
             20 => return self.advise_pages(&memory, range, Advice::Cold),
             21 => return self.advise_pages(&memory, range, Advice::PageOut),
-            4 | 8 => Some(Advice::Drop),
+            4 => Some(Advice::Drop),
+            8 => Some(Advice::Free),
             14 => Some(Advice::Large),
             15 => Some(Advice::Small),
             22 | 23 => {
@@ -423,7 +424,8 @@ impl<M: Machine> Linux<'_, M> {
             _ => return Err(Errno::EINVAL),
         };
         memory.layout.with(self.machine, |layout| {
-            if advice == Some(Advice::Drop) && layout.areas.is_locked(&range) {
+            let drops = matches!(advice, Some(Advice::Drop | Advice::Free));
+            if drops && layout.areas.is_locked(&range) {
                 return Err(Errno::EINVAL);
             }
             if let Some(advice) = advice {
@@ -431,6 +433,9 @@ impl<M: Machine> Linux<'_, M> {
                 while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
                     at = area.end;
                     let is_file = matches!(area.what, What::File { .. });
+                    if is_file && advice == Advice::Free {
+                        return Err(Errno::EINVAL);
+                    }
                     if advice == Advice::Drop || !is_file {
                         self.mm.space(memory.space).advise(pages(&(start..area.end)), advice)?;
                     }
