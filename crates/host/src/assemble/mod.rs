@@ -574,10 +574,10 @@ impl<S: Sink> Assembly<S> {
     fn asks(&mut self, seen: Seen<'_>, cpu: u16) -> io::Result<()> {
         (self.sends, self.asks) = (true, true);
         // Whoever asked it long ago has gone on without having been seen since. Of two who ask at once the CPU answers one.
-        if self.in_flight.get(&cpu).is_some_and(|(at, _)| seen.at - at >= LONGEST_FLUSH) {
+        let was_answered = self.in_flight.get(&cpu).is_some_and(|(at, _)| seen.at - at >= LONGEST_FLUSH);
+        if self.unanswered.remove(&cpu).is_some() && was_answered {
             self.lazy(cpu)?;
         }
-        self.unanswered.remove(&cpu);
         let thread = self.tasks.get(&seen.tid).map(|task| task.thread);
         if cpu < self.cpus {
             self.in_flight.insert(cpu, (seen.at, thread));

@@ -196,25 +196,27 @@ fn a_cpu_that_is_asked_to_flush_and_says_nothing_was_idle() {
     let flushed = |left| Saw::Flushed { pages: 1, left };
     let assembled = assembled(&[
         (2000, 100, Saw::Made { tid: 101, process: Some(100), shares: Some(true) }),
-        (2000, 100, enter(Syscall::Munmap, [0x1000, 0x1000, 0, 0, 0, 0])),
+        // Something that the kernel sent before: nobody knows what.
+        (2000, 100, Saw::Sends(&[0b1])),
+        (1_002_000, 100, enter(Syscall::Munmap, [0x1000, 0x1000, 0, 0, 0, 0])),
         // One of two answers, and then the call ends.
-        (2001, 100, Saw::Asks(1)),
-        (2001, 100, Saw::Asks(0)),
-        (2002, 101, flushed(false)),
-        (2003, 100, leave(Syscall::Munmap, 0)),
+        (1_002_001, 100, Saw::Asks(1)),
+        (1_002_001, 100, Saw::Asks(0)),
+        (1_002_002, 101, flushed(false)),
+        (1_002_003, 100, leave(Syscall::Munmap, 0)),
         // What the kernel sends is of no interest any more.
-        (2004, 100, Saw::Sends(&[0b11])),
-        (2005, 101, flushed(false)),
+        (1_002_004, 100, Saw::Sends(&[0b11])),
+        (1_002_005, 101, flushed(false)),
         // Whoever asks is none of ours.
-        (2006, 9, Saw::Asks(1)),
-        (2007, 9, Saw::Off { preempted: false }),
+        (1_002_006, 9, Saw::Asks(1)),
+        (1_002_007, 9, Saw::Off { preempted: false }),
         // A thread that goes on without being seen has its answer before another one asks, unless that is at the same time.
-        (3000, 100, Saw::Asks(1)),
-        (1_003_000, 101, Saw::Asks(1)),
-        (1_003_001, 100, Saw::Asks(1)),
-        (1_003_002, 100, Saw::Off { preempted: false }),
+        (1_003_000, 100, Saw::Asks(1)),
+        (2_003_000, 101, Saw::Asks(1)),
+        (2_003_001, 100, Saw::Asks(1)),
+        (2_003_002, 100, Saw::Off { preempted: false }),
         // No CPU has this number.
-        (1_003_003, 100, Saw::Asks(2)),
+        (2_003_003, 100, Saw::Asks(2)),
     ]);
     let found = assembled.sink.iter().skip(2).map(|event| (event.thread, event.cpu, event.what));
     let shot = |victim, pages| What::Shootdown { victim, pages };

@@ -210,6 +210,7 @@ fn who_interrupts_another_cpu_was_not_on_it() {
             (at, 0, (0, MS / 10, touch(1000 + page))),
             (at, 0, (0, 0, What::Advise { pages: there, advice: 4, call: CALL })),
             (at, 1, (0, 0, What::Shootdown { victim: Victim::Thread(1), pages: 1 })),
+            (at, 1, (0, 0, What::Lost { count: 1 })),
         ]);
     }
     events.push((10 * MS, 1, (1, 10 * MS, What::End)));

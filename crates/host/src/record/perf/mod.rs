@@ -195,10 +195,17 @@ impl Events {
         );
         // Who asks whom to flush, since Linux 6.3: also CPUs that have nothing to do, which then flush without an event. Before, and where
         // the kernel hides where its functions are, who sends interrupts.
-        let asks = tracefs::flush_functions().filter(|filter| {
-            events.open_of_all(folder, &mut Vec::new(), (Source::Ask, "csd", "csd_queue_cpu", filter))
-        });
-        if asks.is_none() {
+        let asks = match tracefs::flush_functions() {
+            Some(filter) => {
+                events.open_of_all(folder, missing, (Source::Ask, "csd", "csd_queue_cpu", &filter))
+            }
+            None => {
+                let what = "/proc/kallsyms does not say where flush_tlb_func is: requests to idle CPUs are not counted";
+                missing.push(Missing::new(what.to_owned(), "sudo sysctl kernel.kptr_restrict=1"));
+                false
+            }
+        };
+        if !asks {
             events.open_of_all(folder, missing, (Source::SendMask, "ipi", "ipi_send_cpumask", ""));
             events.open_of_all(folder, missing, (Source::SendOne, "ipi", "ipi_send_cpu", ""));
         }
@@ -462,7 +469,8 @@ impl Events {
                 Saw::Flushed { pages: u64::try_from(pages).unwrap_or(0), left: field("reason") == LEFT }
             }
             Source::Ask => {
-                let Ok(cpu) = u16::try_from(field("cpu")) else { return Ok(()) };
+                let cpu = point.and_then(|point| point.field("cpu", raw)).map(u16::try_from);
+                let Some(Ok(cpu)) = cpu else { return Ok(()) };
                 Saw::Asks(cpu)
             }
             Source::SendMask | Source::SendOne => {

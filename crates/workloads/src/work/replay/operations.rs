@@ -259,7 +259,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         Ok(())
     }
 
-    /// A page fault, which is a part of the recorded time on a CPU.
+    /// A page fault, of which so much at most is a part of the recorded time on a CPU.
     fn faulted(&mut self, most: u64, fault: impl FnOnce(&Self) -> Result<(), Error>) -> Result<(), Error> {
         let begin = self.machine().now().0;
         fault(self)?;

@@ -202,8 +202,8 @@ impl Planner {
             self.files.push(0);
         }
         let Some(space) = self.now_in[thread as usize] else { return };
-        // That of a shootdown is the one that was interrupted.
-        if !matches!(what, What::Shootdown { .. }) {
+        // That of a shootdown is the one that was interrupted, and what is lost is nobody's.
+        if !matches!(what, What::Shootdown { .. } | What::Lost { .. }) {
             let moved = self.on[thread as usize].replace(cpu) != Some(cpu);
             if self.knows_cpus && moved && !matches!(what, What::Sleep { .. }) {
                 self.step(thread, Step::On(cpu));
