@@ -90,6 +90,14 @@ pub enum Event {
         /// How many CPUs.
         targets: u32,
     },
+    /// The entries of a space that are cleared or narrowed by now are to leave all TLBs: whoever may hold them is asked next, if there is anybody. Not of a batch
+    /// of reclaim's, and not where the hardware flushes all CPUs.
+    FlushBegins {
+        /// The top table of the space.
+        root: FrameNumber,
+        /// Whether page tables go too, so that lazy CPUs are asked as well.
+        tables: bool,
+    },
     /// A flush was asked of the hardware, which carries it out on every CPU.
     Broadcast {
         /// What of.
@@ -647,7 +655,7 @@ impl Counters {
                 self.add(C::VmapPurges, 1);
                 self.add(C::VmapPurgedPages, pages);
             }
-            Event::KernelSweepBegun => {}
+            Event::KernelSweepBegun | Event::FlushBegins { .. } => {}
             Event::KernelSwept => self.add(C::KernelSweepFlushes, 1),
             Event::KernelSweepForced { targets } => self.add(C::KernelSweepForced, targets.into()),
             Event::KernelSweepOver => self.add(C::KernelSweeps, 1),

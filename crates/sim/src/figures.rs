@@ -236,6 +236,8 @@ figures! {
             "first writes to pages that were only read: Linux flushes its page of zeros there";
         NESTED_FLUSHES "trace_nested_flushes" "nested flushes" "" 0 Neither
             "calls that found nothing while others were under way: Linux may flush all then, and this counts only";
+        LEFT_ASKED "trace_left_asked" "CPUs that had left" "" 0 Neither
+            "requests to flush of CPUs that have left the space: Linux sends them, and this counts only";
         SHOOTDOWN_16 "shootdown_16_cpus_2_sockets_us" "shootdown 16 CPUs/2 sockets" "us" 2 Less
             "mean time to unmap one page that 16 CPUs on 2 sockets have cached, 8 on each";
         SHOOTDOWN_ALL "shootdown_all_cpus_us" "shootdown all CPUs" "us" 2 Less
@@ -377,6 +379,7 @@ pub fn of_tally(what: Tally) -> &'static Figure {
         Tally::StepsMended => &STEPS_MENDED,
         Tally::ZerosReplaced => &ZEROS_REPLACED,
         Tally::NestedFlushes => &NESTED_FLUSHES,
+        Tally::LeftAsked => &LEFT_ASKED,
     }
 }
 

@@ -34,6 +34,7 @@ mod hardware_tests;
 mod hotplug_tests;
 mod keys;
 mod latency;
+mod left;
 mod lines;
 pub mod machine;
 pub mod near;

@@ -7,7 +7,7 @@ use quietmm::platform::{
     WaitKey,
 };
 use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
-use quietmm_workloads::Op;
+use quietmm_workloads::{Op, Tally};
 
 use crate::cpu::MOST_TAGS;
 use crate::profile::Place;
@@ -165,6 +165,9 @@ impl<const FAULTS: bool> UserTlb for Sim<'_, FAULTS> {
         self.truth().not_walkable(cpu.root.replace(root));
         cpu.tag.set(tag);
         cpu.roots[tag as usize].set(root);
+        if let Some(left) = &mut *self.left.borrow_mut() {
+            left.loads(cpu.id, root, cpu.now.get());
+        }
         self.advance(self.machine.cost.load_space);
     }
     fn tags(&self) -> u16 {
@@ -266,7 +269,17 @@ impl<const FAULTS: bool> Hooks for Sim<'_, FAULTS> {
                 for n in frame.0..frame.0 + (1 << order) {
                     self.judge_freed_table(FrameNumber(n));
                 }
+                if let Some(left) = &mut *self.left.borrow_mut() {
+                    left.ends(frame);
+                }
                 self.truth().observe(event, cpu.id, cpu.now.get());
+            }
+            Event::FlushBegins { root, tables } => {
+                if let Some(left) = &mut *self.left.borrow_mut() {
+                    let uses = |cpu: u16| self.cpus[usize::from(cpu)].root.get() == root;
+                    let asked = left.asked(cpu.id, root, tables, cpu.now.get(), uses);
+                    *self.tallies.borrow_mut().entry(Tally::LeftAsked).or_default() += asked;
+                }
             }
             _ => self.truth().observe(event, cpu.id, cpu.now.get()),
         }

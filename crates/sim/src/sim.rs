@@ -18,6 +18,7 @@ use rand_core::{Rng, SeedableRng};
 use crate::cpu::{Cpu, Mode};
 use crate::disk::Flying;
 use crate::latency::Latencies;
+use crate::left::Left;
 use crate::lines::Lines;
 use crate::machine::Machine;
 use crate::observed::Observed;
@@ -128,6 +129,8 @@ pub struct Sim<'w, const FAULTS: bool> {
     pub latencies: RefCell<Latencies>,
     /// What the workload counted.
     pub(crate) tallies: RefCell<BTreeMap<Tally, u64>>,
+    /// Which CPUs Linux would still ask for a flush, if that is counted.
+    pub(crate) left: RefCell<Option<Left>>,
     /// Events so far, and at the last progress.
     pub events: Cell<u64>,
     pub(crate) last_progress: Cell<u64>,
@@ -215,6 +218,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             counted: Cell::new(0),
             latencies: RefCell::default(),
             tallies: RefCell::default(),
+            left: RefCell::default(),
             events: Cell::new(0),
             last_progress: Cell::new(0),
             look_at: Cell::new(0),

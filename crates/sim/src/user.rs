@@ -10,6 +10,7 @@ use quietmm_hardware::{Access, Found, Rules, walk};
 use quietmm_workloads::{Machine as Runs, Op, Pace, Shootdown, Tally, TaskId};
 
 use crate::cpu::{Cpu, Mode};
+use crate::left::Left;
 use crate::order::NEVER;
 use crate::profile::Own;
 use crate::sim::{Sim, Stop};
@@ -508,6 +509,10 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     }
     fn tally(&self, what: Tally, count: u64) {
         *self.tallies.borrow_mut().entry(what).or_default() += count;
+    }
+    fn count_left(&self) {
+        self.tally(Tally::LeftAsked, 0);
+        *self.left.borrow_mut() = Some(Left::default());
     }
     fn shootdown(&self, shootdown: &Shootdown) {
         self.latencies.borrow_mut().shot(shootdown);

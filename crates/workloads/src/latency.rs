@@ -141,11 +141,13 @@ pub enum Tally {
     ZerosReplaced,
     /// Calls of a recording that took out nothing and ended while others were under way: the most of them that Linux flushes for.
     NestedFlushes,
+    /// CPUs that Linux asks for a flush of a recording's although they have left the space, and this core does not.
+    LeftAsked,
 }
 
 impl Tally {
     /// All of them.
-    pub const ALL: [Tally; 23] = [
+    pub const ALL: [Tally; 24] = [
         Tally::GroupsCompleted,
         Tally::ProcessesKilled,
         Tally::ForksFailed,
@@ -169,6 +171,7 @@ impl Tally {
         Tally::StepsMended,
         Tally::ZerosReplaced,
         Tally::NestedFlushes,
+        Tally::LeftAsked,
     ];
 
     /// Its name where a machine prints it.
@@ -197,6 +200,7 @@ impl Tally {
             Tally::StepsMended => "steps_mended",
             Tally::ZerosReplaced => "zeros_replaced",
             Tally::NestedFlushes => "nested_flushes",
+            Tally::LeftAsked => "left_asked",
         }
     }
 }

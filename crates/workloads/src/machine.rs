@@ -85,6 +85,9 @@ pub trait Machine: Platform {
     fn latency(&self, op: Op, pages: u64, ns: u64);
     /// So many more of what a workload counts. 0 says that it counts this at all.
     fn tally(&self, what: Tally, count: u64);
+    /// From here on counts, as [`Tally::LeftAsked`], whom Linux asks for a flush because they once used the space, where this core does not. A machine that does
+    /// not count it says nothing of it.
+    fn count_left(&self) {}
     /// One CPU's pace.
     fn pace(&self, pace: &Pace);
     /// One CPU unmapped a page that others had cached.

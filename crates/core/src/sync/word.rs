@@ -55,6 +55,11 @@ macro_rules! word {
             pub fn get<P: Hooks>(&self, p: &P) -> $int {
                 self.load(p, Ordering::Relaxed)
             }
+            /// What lies there, for an event: no access that a machine counts, nor a step of a model.
+            #[inline(always)]
+            pub fn peek(&self) -> $int {
+                self.0.load(Ordering::Relaxed)
+            }
             /// Stores under a lock.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]

@@ -36,6 +36,7 @@ pub(crate) fn flush<P: Platform>(
     if let Some(hardware) = broadcast::serves(&here, space, tables) {
         return broadcast::flush(&here, hardware, space, range, reason);
     }
+    mm.emit(Event::FlushBegins { root: space.root_for_event(), tables });
     let targets = &here.slot().targets;
     let generation = if p.broken(Rule::GenerationBeforeMask) {
         choose(&here, space, tables);

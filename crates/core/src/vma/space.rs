@@ -97,6 +97,11 @@ impl SpaceState {
         FrameNumber(self.root.get(p))
     }
 
+    /// The same, for an event.
+    pub fn root_for_event(&self) -> FrameNumber {
+        FrameNumber(self.root.peek())
+    }
+
     /// From now on the space can be used.
     pub fn begin<P: Platform>(&self, p: &P, root: FrameNumber) {
         self.root.set(p, root.0);

@@ -37,6 +37,8 @@ pub struct Row {
     pub ipis: f64,
     system: f64,
     elapsed: f64,
+    /// Requests that Linux sends to CPUs that have left the space: counted, not replayed.
+    left: u64,
     /// Steps that were added or left out because the recording could not be so.
     mended: u64,
 }
@@ -54,6 +56,7 @@ impl Row {
             ipis: Causes::of(run).map_or(0.0, |causes| causes.time(IPIS) / 1e3),
             system: seconds(&figures::SYSTEM),
             elapsed: seconds(&figures::ELAPSED),
+            left: number(figures::LEFT_ASKED.key) as u64,
             mended: number(figures::STEPS_MENDED.key) as u64,
         }
     }
@@ -88,6 +91,7 @@ impl Row {
             "ipis_ns": self.ipis,
             "system_ns": self.system,
             "elapsed_ns": self.elapsed,
+            "left_asked": self.left,
             "steps_mended": self.mended,
         })
     }
@@ -197,6 +201,13 @@ pub fn notes(rows: &[Row]) -> String {
          receivers; kernel: all CPU time there; per-page: linux+unmap=per-page. Policies differ in how they reclaim, and quiet in that it leaves out flushes of what no CPU \
          can have: where memory is not short they come to the same, but for Linux's page of zeros, which only the others replace and flush. The program has as many threads on a larger machine as here.",
     );
+    if let Some(row) = rows.iter().find(|row| row.policy == "linux" && row.left > 0) {
+        said += &format!(
+            " Since 6.14 Linux asks CPUs that have left the space as well: on {} {} more, counted and not replayed.",
+            short(&row.machine),
+            grouped(&row.left.to_string())
+        );
+    }
     if rows.iter().any(|row| row.policy.ends_with(BATCHED)) {
         said += " One call: the row above it without the interrupts that one process_madvise for each burst of madvise would \
                  have spared, in the proportion of the recording; reckoned, not replayed.";

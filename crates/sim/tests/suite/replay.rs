@@ -256,6 +256,99 @@ fn a_thread_that_ends_leaves_its_space_on_its_cpu_and_one_whose_recording_ends_d
     assert_eq!(received(&began), 0);
 }
 
+/// Linux keeps a CPU in the mask of a space that it has left, until a flush finds it gone. That is counted, and nobody is interrupted for it.
+#[test]
+fn a_cpu_that_has_left_is_one_that_linux_asks_once_more() {
+    const MS: u64 = 1_000_000;
+    let counts = |events: &[(u64, u16, Did)], policies: &str| {
+        let machine = machine("uma-8").with_cpus(2).expect("a machine");
+        let trace = Some(recorded_at(events));
+        let report = run(&RunSpec { machine, trace, policy: policy(policies), ..spec(Workload::Replay) });
+        sound(&report);
+        let counts = report.metrics.iter().any(|metric| metric.key == "trace_left_asked");
+        (report.count("nr_tlb_remote_flush_received"), counts.then(|| report.count("trace_left_asked")))
+    };
+    let began = [
+        (0, 0, (0, 0, start(0, false))),
+        (0, 1, (1, 0, start(0, true))),
+        (0, 1, (2, 0, start(0, false))),
+        (0, 0, (0, 0, map(1024, 2048))),
+        (MS, 0, (0, MS, touch(1024))),
+        (MS, 1, (1, MS, touch(1536))),
+        (2 * MS, 1, (1, 0, What::End)),
+    ];
+    // Each 2 MiB goes with its page table.
+    let drops = |at: u64, start: u64| {
+        [
+            (at, 0, (0, 0, What::Sleep { ns: MS })),
+            (at, 0, (0, 0, touch(start))),
+            (at, 0, (0, 0, What::Unmap { pages: pages(start, 512), call: CALL })),
+        ]
+    };
+    let thrice = [&began[..], &drops(9 * MS, 1024), &drops(10 * MS, 1536), &drops(11 * MS, 2048)].concat();
+    // The first finds that CPU lazy, and has it let go of the space; the second finds it gone; the third knows.
+    assert_eq!(counts(&thrice, "linux"), (1, Some(1)));
+    assert_eq!(counts(&thrice, "linux+unmap=quiet").1, None, "only where all that Linux flushes is");
+    // Another program went on there.
+    let other = [(8 * MS, 1, (2, 6 * MS, What::Name("other")))];
+    let gone = [&began[..], &other, &drops(9 * MS, 1024), &drops(10 * MS, 1536)].concat();
+    assert_eq!(counts(&gone, "linux"), (0, Some(1)));
+}
+
+#[test]
+fn who_wakes_too_early_because_its_cpu_had_something_to_do_sleeps_on() {
+    const MS: u64 = 1_000_000;
+    // A CPU that has nothing to do takes 4 ms to wake. The first one has something to do when thread 0 is to wake, and the thread gives memory back then: to the
+    // other one's CPU it means nothing by then.
+    let received = |sleeps: u64| {
+        let mut machine = machine("uma-8").with_cpus(2).expect("a machine");
+        machine.cost.idle_wake = 4 * MS * 1000;
+        let events = [
+            (0, 0, (0, 0, start(0, false))),
+            (0, 0, (1, 0, start(0, true))),
+            (0, 1, (2, 0, start(0, true))),
+            (0, 0, (0, 0, map(1000, 1))),
+            (0, 0, (0, 0, touch(1000))),
+            (29 * MS, 1, (2, 29 * MS, What::Name("other"))),
+            (sleeps, 0, (0, 0, What::Sleep { ns: sleeps })),
+            (sleeps, 0, (0, 0, What::Advise { pages: pages(1000, 1), advice: 4, call: CALL })),
+            (sleeps + 1, 0, (0, 0, What::End)),
+            (60 * MS, 0, (1, 60 * MS, What::End)),
+            (60 * MS, 1, (2, 0, What::Sleep { ns: 31 * MS })),
+        ];
+        let report = run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) });
+        sound(&report);
+        report.count("nr_tlb_remote_flush_received")
+    };
+    assert_eq!(received(25 * MS), received(31 * MS) + 1);
+}
+
+#[test]
+fn a_flush_for_a_page_of_zeros_is_wholly_a_part_of_the_recorded_time() {
+    const MS: u64 = 1_000_000;
+    let elapsed = |interrupt: u64| {
+        let mut machine = machine("uma-8").with_cpus(2).expect("a machine");
+        machine.cost.ipi_flight_local = interrupt * 1000;
+        let mut events = vec![
+            (0, 0, (0, 0, start(0, false))),
+            (0, 1, (1, 0, start(0, true))),
+            (0, 0, (0, 0, map(1000, 50))),
+        ];
+        for round in 1..=50 {
+            let page = 1000 + round - 1;
+            events.push((round * MS, 0, (0, MS, What::Fault { page, write: false })));
+            events.push((round * MS, 0, (0, 0, touch(page))));
+        }
+        events.push((50 * MS, 1, (1, 50 * MS, What::End)));
+        events.push((100 * MS, 0, (0, 50 * MS, What::End)));
+        let report = run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) });
+        assert!(report.count("nr_tlb_remote_flush_received") >= 45);
+        report.figure("elapsed_s")
+    };
+    let (quick, slow) = (elapsed(0), elapsed(MS / 10));
+    assert!((0.1..0.101).contains(&quick) && (quick..quick + 0.002).contains(&slow), "{quick} {slow}");
+}
+
 #[test]
 fn a_thread_begins_when_it_began_and_wakes_when_it_woke() {
     const MS: u64 = 1_000_000;

@@ -62,6 +62,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> 
     if as_linux {
         system.mm.platform().tally(Tally::ZerosReplaced, 0);
         system.mm.platform().tally(Tally::NestedFlushes, 0);
+        system.mm.platform().count_left();
     }
     let mut made = alloc::vec![None; spaces as usize];
     for life in lives.iter().filter(|life| life.founds) {
@@ -132,9 +133,14 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         if let Some(after) = life.after {
             self.await_done(after);
         }
-        self.enter(life.space);
         let mut awaited = life.awaited.iter().copied().peekable();
+        let mut is_there = false;
         for (done, step) in (1..).zip(&life.steps) {
+            // Where it was made, it did not run: no other CPU than its first uses the space for it.
+            if !is_there && !matches!(step, Step::On(_) | Step::Sleep { .. } | Step::Await(_)) {
+                self.enter(life.space);
+                is_there = true;
+            }
             self.act(step)?;
             // Release: partner of the Acquire in `await_done`.
             self.world.done[self.me as usize].store(done, Ordering::Release);
