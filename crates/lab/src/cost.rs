@@ -76,6 +76,11 @@ pub fn sent(machine: &Machine) -> f64 {
     sum(machine, "sender")
 }
 
+/// The same of an idle one.
+pub fn sent_to_idle(machine: &Machine) -> f64 {
+    sent(machine) + machine.cost.idle_answer() as f64 / 1e3
+}
+
 fn sum(machine: &Machine, who: &str) -> f64 {
     parts(machine, 1.0, 1).iter().filter(|part| part.who == who).map(|part| part.ns).sum()
 }

@@ -131,7 +131,9 @@ pub fn measure(base: &Base) -> io::Result<Measured> {
     let line = stats::median_of(pairs.iter().map(|pair| pair.2.median));
     let switch = system::switches(&mut results, first, syscall)?;
     let shootdowns = shootdown::all(&mut results, base, &online, line)?;
-    system::wakes(&mut results, base, &online, switch)?;
+    if let Some(wake) = system::wakes(&mut results, base, &online, switch)? {
+        shootdown::idle(&mut results, &online, wake)?;
+    }
     system::ticks(&mut results, base, first);
     topology::unpin(&before)?;
     Ok(Measured {

@@ -1,8 +1,8 @@
 //! Shootdowns: what it costs to take the right to write from pages that other CPUs have in their TLBs, who pays what.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::chase::Area;
 use super::stats::Spread;
@@ -171,4 +171,58 @@ fn others(online: &[u16], count: usize) -> io::Result<(Spread, Option<f64>)> {
     let times = times.into_inner();
     let away = (times > 0).then(|| away.into_inner() as f64 / times as f64 * ns_a_cycle);
     Ok((spread, away))
+}
+
+/// How much less of its time to wake an idle CPU takes before it answers a request to flush.
+pub fn idle(results: &mut Results, online: &[u16], wake: f64) -> io::Result<()> {
+    let (works, sleeps) = (unmaps(online, false)?, unmaps(online, true)?);
+    let answers = (sleeps.median - works.median).clamp(0.0, wake);
+    results.time(
+        "idle_task",
+        wake - answers,
+        format!("measured: idle_wake, less what a munmap that frees a page table takes longer ({sleeps}) if the other CPU sleeps than if it works ({works})"),
+    );
+    Ok(())
+}
+
+/// A `munmap` that frees a page table while another CPU, which has used the space since the one before, sleeps or works.
+fn unmaps(online: &[u16], sleeps: bool) -> io::Result<Spread> {
+    const TABLE: usize = 2 << 20;
+    const SLEEP: Duration = Duration::from_micros(200);
+    let (round, seen, over) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
+    let used = Area::new(PAGE, false)?;
+    let page = used.start() as usize;
+    topology::pin(online[0])?;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = topology::pin(online[1]);
+            while !over.load(Ordering::Relaxed) {
+                // SAFETY: the area lives until this thread has ended.
+                unsafe { (page as *const u8).read_volatile() };
+                seen.store(round.load(Ordering::Acquire), Ordering::Release);
+                if sleeps {
+                    std::thread::sleep(SLEEP);
+                }
+            }
+        });
+        let mut samples = Vec::with_capacity(ROUNDS);
+        let mut once = || {
+            let area = Area::new(3 * TABLE, false)?;
+            let first = (area.start() as usize).next_multiple_of(TABLE) - area.start() as usize;
+            // SAFETY: inside the area.
+            unsafe { area.byte(first).write_volatile(1) };
+            let now = round.fetch_add(1, Ordering::Release) + 1;
+            while seen.load(Ordering::Acquire) != now {}
+            let there = Instant::now();
+            while there.elapsed() < SLEEP / 2 {}
+            let begin = Instant::now();
+            // SAFETY: a part of an area of ours that nobody uses any more; the rest goes with it.
+            let done = unsafe { libc::munmap(area.byte(first).cast(), TABLE) };
+            samples.push(begin.elapsed().as_nanos() as f64);
+            if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        };
+        let done = (0..ROUNDS).try_for_each(|_| once());
+        over.store(true, Ordering::Relaxed);
+        done.map(|()| Spread::of(&mut samples))
+    })
 }

@@ -132,11 +132,11 @@ impl Pipes {
     }
 }
 
-/// The same with a thread on another CPU, which is idle meanwhile.
-pub fn wakes(results: &mut Results, base: &Base, online: &[u16], switch: f64) -> io::Result<()> {
+/// The same with a thread on another CPU, which is idle meanwhile. Returns how long that takes to wake, in nanoseconds.
+pub fn wakes(results: &mut Results, base: &Base, online: &[u16], switch: f64) -> io::Result<Option<f64>> {
     let Some(&other) = online.get(1) else {
-        results.not("idle_wake", "there is one CPU");
-        return Ok(());
+        results.not("idle_wake, idle_task", "there is one CPU");
+        return Ok(None);
     };
     let each = std::thread::scope(|scope| -> io::Result<Spread> {
         let (ours, theirs) = (Pipes::new()?, Pipes::new()?);
@@ -157,15 +157,16 @@ pub fn wakes(results: &mut Results, base: &Base, online: &[u16], switch: f64) ->
     })?;
     let one = |ns: f64| ns / 2.0;
     let each = Spread { median: one(each.median), low: one(each.low), high: one(each.high) };
+    let wake = (each.median - switch - base.ipi_send - base.irq_enter).max(0.0);
     results.time(
         "idle_wake",
-        each.median - switch - base.ipi_send - base.irq_enter,
+        wake,
         format!(
             "measured: half of a round of two threads on two CPUs through pipes, {each}, less one on the same CPU and the interrupt ({})",
             base.name
         ),
     );
-    Ok(())
+    Ok(Some(wake))
 }
 
 /// The timer: how often this CPU is away for a moment, and for how long.

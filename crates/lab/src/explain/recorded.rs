@@ -195,6 +195,7 @@ pub fn json(recording: &Recording<'_>, machine: &Machine) -> Value {
         "machine": machine.name,
         "ns_each": each(machine),
         "ns_each_sender": cost::sent(machine),
+        "ns_each_sender_to_idle": cost::sent_to_idle(machine),
     })
 }
 

@@ -190,6 +190,14 @@ pub(super) static KEYS: &[Key] = &[
     time!(ipi_flight_local),
     time!(ipi_flight_hop),
     time!(idle_wake),
+    Key {
+        need: Need::Default(
+            "0",
+            "ns",
+            "default: whoever interrupts an idle CPU waits as long as a task that is to run there",
+        ),
+        ..time!(idle_task)
+    },
     time!(tick_work),
     must!(cost, tick_hz, Kind::Frequency, 1, 100_000, cost.tick_hz),
     time!(task_switch),

@@ -144,6 +144,8 @@ pub struct Cost {
     pub ipi_flight_hop: u64,
     /// Time an idle CPU takes to leave its idle state on an interrupt.
     pub idle_wake: u64,
+    /// How much of that is for a task that is to run: an interrupt that only asks for a flush is served so much sooner. 0 by default.
+    pub idle_task: u64,
     /// Work of a periodic timer tick besides `irq_enter` and `irq_exit`.
     pub tick_work: u64,
     /// Timer ticks a second on each CPU that is not idle, in hertz.
@@ -193,6 +195,13 @@ pub struct Cost {
     pub io_submit: u64,
     /// What its completion costs the CPU that is interrupted, besides the interrupt. 0 by default.
     pub io_complete: u64,
+}
+
+impl Cost {
+    /// How long an idle CPU takes until it begins to serve a request to flush.
+    pub const fn idle_answer(&self) -> u64 {
+        self.idle_wake.saturating_sub(self.idle_task)
+    }
 }
 
 /// A block device.

@@ -256,6 +256,41 @@ fn a_thread_that_ends_leaves_its_space_on_its_cpu_and_one_whose_recording_ends_d
     assert_eq!(received(&began), 0);
 }
 
+/// An idle CPU answers a request to flush sooner than it is there for a task, where a machine says so.
+#[test]
+fn who_interrupts_an_idle_cpu_waits_until_it_answers_and_whoever_sleeps_until_it_is_awake() {
+    const MS: u64 = 1_000_000;
+    let elapsed = |task: u64, events: &[(u64, u16, Did)]| {
+        let mut machine = machine("uma-8").with_cpus(2).expect("a machine");
+        (machine.cost.idle_wake, machine.cost.idle_task) = (4 * MS * 1000, task * 1000);
+        let report = run(&RunSpec { machine, trace: Some(recorded_at(events)), ..spec(Workload::Replay) });
+        sound(&report);
+        report.figure("elapsed_s")
+    };
+    let flush = [
+        (0, 0, (0, 0, start(0, false))),
+        (0, 1, (1, 0, start(0, true))),
+        (0, 0, (0, 0, map(1024, 512))),
+        (MS, 0, (0, MS, touch(1024))),
+        (MS, 1, (1, MS, touch(1025))),
+        (2 * MS, 1, (1, 0, What::End)),
+        (30 * MS, 0, (0, 29 * MS, What::Unmap { pages: pages(1024, 512), call: CALL })),
+        (30 * MS, 0, (0, 0, What::End)),
+    ];
+    let (awake, answers) = (elapsed(0, &flush), elapsed(3 * MS, &flush));
+    assert!((0.034..0.0341).contains(&awake) && (0.031..0.0311).contains(&answers), "{awake} {answers}");
+    // A child runs where nobody did: two wait for an idle CPU to wake, and a flush interrupts one when the space ends.
+    let child = [
+        (0, 0, (0, 0, start(0, false))),
+        (MS, 0, (0, MS, What::Name("parent"))),
+        (MS, 1, (1, 0, start(0, true))),
+        (2 * MS, 1, (1, MS, What::End)),
+        (2 * MS, 0, (0, MS, What::End)),
+    ];
+    let (awake, answers) = (elapsed(0, &child), elapsed(3 * MS, &child));
+    assert!((0.014..0.0141).contains(&awake) && (0.011..0.0111).contains(&answers), "{awake} {answers}");
+}
+
 /// Linux keeps a CPU in the mask of a space that it has left, until a flush finds it gone. That is counted, and nobody is interrupted for it.
 #[test]
 fn a_cpu_that_has_left_is_one_that_linux_asks_once_more() {
