@@ -76,9 +76,14 @@ pub fn sent(machine: &Machine) -> f64 {
     sum(machine, "sender")
 }
 
-/// The same of an idle one.
+/// Nanoseconds that an idle CPU takes before it answers: its sender waits.
+pub fn answers(machine: &Machine) -> f64 {
+    machine.cost.idle_answer() as f64 / 1e3
+}
+
+/// Nanoseconds that whoever interrupts an idle CPU pays.
 pub fn sent_to_idle(machine: &Machine) -> f64 {
-    sent(machine) + machine.cost.idle_answer() as f64 / 1e3
+    sent(machine) + answers(machine)
 }
 
 fn sum(machine: &Machine, who: &str) -> f64 {

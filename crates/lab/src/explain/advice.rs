@@ -5,7 +5,8 @@ use quietmm_sim::machine::Machine;
 use quietmm_workloads::trace::Recording;
 use serde_json::{Value, json};
 
-use super::recorded::each;
+use super::recorded::{each, idle};
+use crate::cost;
 use crate::show::units::{grouped, time};
 use crate::show::wrap::hanging;
 
@@ -102,11 +103,11 @@ pub fn ranked(recording: &Recording<'_>, blame: &Blame, machine: &Machine) -> Ve
         });
         let advice = &mut all[place];
         advice.count += count;
-        advice.ns = advice.count as f64 * each(machine);
+        advice.ns += count as f64 * each(machine) + idle(group) as f64 * cost::answers(machine);
         advice.calls[0] += group.guilty;
         advice.calls[1] += group.bursts;
     }
-    all.sort_by(|a, b| b.count.cmp(&a.count).then(a.cause.cmp(&b.cause)));
+    all.sort_by(|a, b| b.ns.total_cmp(&a.ns).then(a.cause.cmp(&b.cause)));
     all
 }
 

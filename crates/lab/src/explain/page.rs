@@ -11,6 +11,7 @@ use super::matrix::Matrix;
 use super::recorded::{self, MOST};
 use super::replay::{self, Row};
 use super::{ExplainArgs, received};
+use crate::cost;
 use crate::report::page::Page;
 use crate::report::plot::axis::{Axis, scaled};
 use crate::report::plot::bars::{self, Bar};
@@ -182,7 +183,7 @@ fn cost(told: &Told<'_>, recorded: bool) -> Drawn<Markup> {
         h3 { "What it costs" }
         p class="dim" {
             "Interrupts times what one takes on " (told.machine.name) ", who interrupts and who is interrupted together: "
-            (time(recorded::each(told.machine))) "."
+            (time(recorded::each(told.machine))) ", and " (time(cost::answers(told.machine))) " more where an idle CPU is interrupted."
         }
         div class="pictures" { (picture) }
     })

@@ -21,6 +21,11 @@ pub fn each(machine: &Machine) -> f64 {
     cost::received(machine) + cost::sent(machine)
 }
 
+/// How many of those whom a group interrupted had nothing to do.
+pub fn idle(group: &Group) -> u64 {
+    group.victims.iter().filter(|(whom, _)| *whom == Whom::Idle).map(|(_, count)| count).sum()
+}
+
 /// What was recorded, and what to know of it: sentences.
 pub fn about(recording: &Recording<'_>, machine: &Machine) -> Vec<String> {
     let about = recording.header().about;
@@ -62,7 +67,8 @@ pub fn summary(recording: &Recording<'_>, blame: &Blame, machine: &Machine) -> S
             .to_owned();
     }
     let seconds = about.duration as f64 / 1e9;
-    let spent = blame.shootdowns as f64 * each(machine);
+    let idle: u64 = blame.groups.iter().map(idle).sum();
+    let spent = blame.shootdowns as f64 * each(machine) + idle as f64 * cost::answers(machine);
     let all = about.duration as f64 * f64::from(about.cpus);
     let count = grouped(&blame.shootdowns.to_string());
     let times = if blame.shootdowns == 1 { "time" } else { "times" };
@@ -73,10 +79,18 @@ pub fn summary(recording: &Recording<'_>, blame: &Blame, machine: &Machine) -> S
     }
     format!(
         "CPUs were interrupted {count} {times} to flush for it, {:.0} a second. On {} that takes {} of CPU time each, who interrupts and \
-         who is interrupted together: {}, {:.2} % of all CPUs' time.",
+         who is interrupted together{}: {}, {:.2} % of all CPUs' time.",
         blame.shootdowns as f64 / seconds,
         machine.name,
         time(each(machine)),
+        match idle {
+            0 => String::new(),
+            _ => format!(
+                ", and {} more where one is idle ({})",
+                time(cost::answers(machine)),
+                grouped(&idle.to_string())
+            ),
+        },
         time(spent),
         100.0 * spent / all
     )

@@ -17,6 +17,11 @@ const PERF: &str = "\
 
 /// A recording of them, as `trace import` makes it.
 fn recording(name: &str) -> PathBuf {
+    interrupts(name, "app  50/51")
+}
+
+/// The same, by whom the CPU was used that is interrupted.
+fn interrupts(name: &str, whom: &str) -> PathBuf {
     let base = 139_970_000_003_072_u64;
     let mut text = PERF.to_owned();
     for round in 0..4u64 {
@@ -43,7 +48,8 @@ fn recording(name: &str) -> PathBuf {
         ];
         for (tid, us, what) in lines {
             let after = f64::from(us) / 1e6;
-            text += &format!(" app  50/{tid} [{}]  {:.6}:  {what}\n", tid - 50, at + after);
+            let who = if what.starts_with("tlb:") { whom.to_owned() } else { format!("app  50/{tid}") };
+            text += &format!(" {who} [{}]  {:.6}:  {what}\n", tid - 50, at + after);
         }
     }
     // The other thread is there to the end.
@@ -54,6 +60,25 @@ fn recording(name: &str) -> PathBuf {
     fs::write(&from, text).unwrap();
     good(&["trace", "import", from.to_str().unwrap(), "--output", to.to_str().unwrap()]);
     to
+}
+
+#[test]
+fn whoever_interrupts_an_idle_cpu_waits_until_it_answers() {
+    let explain = |path: &Path, how: &[&str]| {
+        let words = ["explain", path.to_str().unwrap(), "--no-replay", "--machine", "modern-2x64"];
+        good(&[&words[..], how].concat())
+    };
+    let all = |path: &Path| serde_json::from_str::<Value>(&explain(path, &["--json"])).unwrap();
+    let (works, idle) = (recording("works"), interrupts("sleeps", "swapper  0/0"));
+    let spent = |path: &Path| all(path)["change"][0]["cpu_ns"].as_f64().unwrap();
+    let costs = &all(&idle)["recording"];
+    let answers =
+        costs["ns_each_sender_to_idle"].as_f64().unwrap() - costs["ns_each_sender"].as_f64().unwrap();
+    assert!((answers - 4000.0).abs() < 0.1, "as the machine's idle_wake: {answers}");
+    assert!((spent(&idle) - spent(&works) - 4.0 * answers).abs() < 0.1, "four times");
+    let said = |path: &Path| explain(path, &[]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said(&idle).contains("and 4.00 us more where one is idle (4): "), "{}", said(&idle));
+    assert!(!said(&works).contains("idle"), "{}", said(&works));
 }
 
 #[test]
