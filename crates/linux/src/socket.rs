@@ -2,14 +2,18 @@
 //!
 //! Each socket has an inbox. Two that are connected know each other's, and never each other: who closes leaves word in both.
 
+mod names;
+
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::sync::{Arc, Weak};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::open::Open;
 use crate::sync::{Spin, key_of};
 use crate::tree::{Leaving, Left};
+
+pub use names::{Names, shares};
 
 /// Bytes that wait in an inbox at most.
 pub const ROOM: usize = 212_992;
@@ -291,38 +295,6 @@ pub struct Socket {
     left: Arc<Left>,
 }
 
-/// Who can be found under which name.
-#[derive(Default)]
-pub struct Names(Spin<BTreeMap<Vec<u8>, Weak<Socket>>>);
-
-impl Names {
-    /// Who has this name.
-    pub fn find(&self, name: &[u8]) -> Option<Arc<Socket>> {
-        self.0.with(|all| all.get(name).and_then(Weak::upgrade))
-    }
-
-    /// Gives a name; false if somebody has it.
-    pub fn put(&self, name: &[u8], socket: &Arc<Socket>) -> bool {
-        self.put_all(&[name.to_vec()], socket)
-    }
-
-    /// Gives all of these names, or none.
-    pub fn put_all(&self, names: &[Vec<u8>], socket: &Arc<Socket>) -> bool {
-        let free = self.0.with(|all| {
-            let is_free = |name: &Vec<u8>| all.get(name).is_none_or(|other| other.strong_count() == 0);
-            let free = names.iter().all(is_free);
-            if free {
-                all.extend(names.iter().map(|name| (name.clone(), Arc::downgrade(socket))));
-            }
-            free
-        });
-        if free {
-            socket.state.with(|state| state.names = names.to_vec());
-        }
-        free
-    }
-}
-
 impl Socket {
     /// A new one, with nobody at the other end.
     pub fn new(family: u16, kind: u32, process: u32, names: &Arc<Names>, left: &Arc<Left>) -> Arc<Socket> {
@@ -362,6 +334,17 @@ impl Socket {
             }
             refused
         })
+    }
+
+    /// What it sent came to nobody: the next who asks hears of it.
+    pub fn refuse(&self) {
+        self.state.with(|state| state.refused = true);
+        self.inbox.comes();
+    }
+
+    /// Whether that is so, for who asks.
+    pub fn take_refusal(&self) -> bool {
+        self.state.with(|state| core::mem::take(&mut state.refused))
     }
 
     /// Whether bytes have no borders.
@@ -428,13 +411,7 @@ impl Drop for Socket {
         let (names, peer, waiting) = self
             .state
             .with(|state| (core::mem::take(&mut state.names), state.peer.take(), state.waiting.take()));
-        for name in names {
-            self.names.0.with(|all| {
-                if all.get(&name).is_some_and(|other| other.strong_count() == 0) {
-                    all.remove(&name);
-                }
-            });
-        }
+        names.iter().for_each(|name| self.names.forget(name));
         self.left.add_open(self.inbox.close());
         self.left.add(Leaving::Key(key_of(&*self.inbox)));
         if let Some(peer) = peer {
@@ -527,16 +504,5 @@ mod tests {
             closed += 1;
         }
         assert_eq!(closed, 49_999);
-    }
-
-    #[test]
-    fn a_name_is_free_once_its_socket_is_gone() {
-        let (names, left) = (Arc::default(), Arc::default());
-        let new = || Socket::new(1, kind::STREAM, 1, &names, &left);
-        let (a, b) = (new(), new());
-        assert!(names.put(b"x", &a) && !names.put(b"x", &b));
-        assert!(names.find(b"x").is_some_and(|found| Arc::ptr_eq(&found, &a)));
-        drop(a);
-        assert!(names.find(b"x").is_none() && names.put(b"x", &b));
     }
 }

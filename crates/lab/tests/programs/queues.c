@@ -209,11 +209,70 @@ static void network(void) {
     close(s);
 }
 
+static struct sockaddr_in loop(int port) { return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}}; }
+
+static int at_port(int kind, int option, int *port) {
+    int s = socket(AF_INET, kind, 0), one = 1;
+    struct sockaddr_in own = loop(*port);
+    socklen_t len = sizeof own;
+    if (option && setsockopt(s, SOL_SOCKET, option, &one, sizeof one)) return -1;
+    if (bind(s, (struct sockaddr *)&own, sizeof own) || getsockname(s, (struct sockaddr *)&own, &len)) return close(s), -1;
+    *port = ntohs(own.sin_port);
+    return s;
+}
+
+static int error_of(int s) {
+    int error = -1;
+    socklen_t len = sizeof error;
+    return getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &len) ? -1 : error;
+}
+
+// Ports that several sockets have, and packets that nobody is there for.
+static void ports(void) {
+    int port = 0, other = 0, none = 0;
+    int first = at_port(SOCK_DGRAM, SO_REUSEADDR, &port), second = at_port(SOCK_DGRAM, SO_REUSEADDR, &port);
+    int a = at_port(SOCK_DGRAM, 0, &other);
+    CHECK(first >= 0 && second >= 0 && a >= 0);
+    FAILS(at_port(SOCK_DGRAM, 0, &port), EADDRINUSE);
+    struct sockaddr_in to = loop(port), back = loop(other);
+    char bytes[8];
+    CHECK(sendto(a, "new", 3, 0, (struct sockaddr *)&to, sizeof to) == 3 && recv(second, bytes, 8, 0) == 3);
+    // Whoever talks to the sender has what it sends.
+    CHECK(connect(first, (struct sockaddr *)&back, sizeof back) == 0);
+    CHECK(sendto(a, "old", 3, 0, (struct sockaddr *)&to, sizeof to) == 3 && recv(first, bytes, 8, 0) == 3);
+    FAILS(recv(second, bytes, 8, MSG_DONTWAIT), EAGAIN);
+    close(first), close(second);
+    // Listeners that share a port, and one that does not.
+    int shared = 0, listeners[2] = {at_port(SOCK_STREAM, SO_REUSEPORT, &shared)};
+    listeners[1] = at_port(SOCK_STREAM, SO_REUSEPORT, &shared);
+    CHECK(listeners[0] >= 0 && listeners[1] >= 0 && listen(listeners[0], 5) == 0 && listen(listeners[1], 5) == 0);
+    FAILS(at_port(SOCK_STREAM, 0, &shared), EADDRINUSE);
+    FAILS(at_port(SOCK_STREAM, SO_REUSEADDR, &shared), EADDRINUSE);
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in there = loop(shared);
+    CHECK(connect(client, (struct sockaddr *)&there, sizeof there) == 0);
+    struct pollfd both[2] = {{listeners[0], POLLIN, 0}, {listeners[1], POLLIN, 0}};
+    CHECK(poll(both, 2, 1000) == 1 && both[0].revents + both[1].revents == POLLIN);
+    close(client), close(listeners[0]), close(listeners[1]);
+    // Nobody is there: whoever asks next hears of it, once.
+    close(at_port(SOCK_DGRAM, 0, &none));
+    struct sockaddr_in nobody = loop(none);
+    CHECK(connect(a, (struct sockaddr *)&nobody, sizeof nobody) == 0 && send(a, "x", 1, 0) == 1);
+    struct pollfd lost = {a, POLLIN, 0};
+    CHECK(poll(&lost, 1, 1000) == 1 && lost.revents == POLLERR);
+    FAILS(recv(a, bytes, 8, 0), ECONNREFUSED);
+    FAILS(recv(a, bytes, 8, MSG_DONTWAIT), EAGAIN);
+    CHECK(send(a, "x", 1, 0) == 1 && error_of(a) == ECONNREFUSED && error_of(a) == 0);
+    CHECK(send(a, "x", 1, 0) == 1);
+    FAILS(send(a, "x", 1, 0), ECONNREFUSED);
+    close(a);
+}
+
 int main(void) {
     struct {
         const char *name;
         void (*part)(void);
-    } parts[] = {{"mailboxes", mailboxes}, {"requests", requests}, {"network", network}};
+    } parts[] = {{"mailboxes", mailboxes}, {"requests", requests}, {"network", network}, {"ports", ports}};
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
         wrong = 0;
         parts[i].part();

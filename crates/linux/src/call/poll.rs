@@ -36,15 +36,16 @@ struct Asked {
 }
 
 fn of_socket(socket: &Socket) -> u32 {
-    let (listens, comes, silent, refused) = socket.state.with(|state| {
+    let (listens, comes, silent, refused, lost) = socket.state.with(|state| {
         let comes = state.waiting.as_ref().is_some_and(|(all, _)| !all.is_empty());
-        (state.waiting.is_some(), comes, state.silent, state.late == Late::Refused)
+        (state.waiting.is_some(), comes, state.silent, state.late == Late::Refused, state.refused)
     });
     if listens {
         return if comes { IN } else { 0 };
     }
     let (some, ended, closed, _) = socket.inbox.state();
-    let found = if some { IN } else { 0 } | if ended || closed { ENDED } else { 0 };
+    let found =
+        if some { IN } else { 0 } | if ended || closed { ENDED } else { 0 } | if lost { ERROR } else { 0 };
     match socket.peer() {
         None if socket.kind == kind::PACKETS => found | OUT,
         None if refused => found | IN | OUT | ERROR | HANG_UP | ENDED,

@@ -9,7 +9,7 @@ use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::Thread;
-use crate::socket::Socket;
+use crate::socket::{Socket, kind, shares};
 use crate::tree::{Body, Inode, mode};
 
 /// The address of a socket of the network, on this machine.
@@ -113,6 +113,17 @@ fn names_of_port(socket: &Socket, port: u16) -> Vec<Vec<u8>> {
     all
 }
 
+/// With whom a socket shares its port. One that listens has it alone, unless ports are shared.
+fn sharing(socket: &Socket) -> u8 {
+    let is_set = |what: u32| {
+        socket.state.with(|state| {
+            state.options.get(&(1, what)).is_some_and(|word| word.iter().any(|&byte| byte != 0))
+        })
+    };
+    let address = if is_set(2) && socket.kind == kind::PACKETS { shares::ADDRESS } else { shares::NOBODY };
+    address | if is_set(15) { shares::PORT } else { shares::NOBODY }
+}
+
 impl<M: Machine> Linux<'_, M> {
     pub(super) fn load_address(&self, at: u64, len: u64) -> Result<Vec<u8>, Errno> {
         if !(2..=128).contains(&(len as u32)) {
@@ -166,7 +177,7 @@ impl<M: Machine> Linux<'_, M> {
             })?;
             let port = match port {
                 0 => self.free_port(&socket)?,
-                port if self.names.put_all(&names_of_port(&socket, port), &socket) => port,
+                port if self.names.put_all(&names_of_port(&socket, port), &socket, sharing(&socket)) => port,
                 _ => return Err(Errno::EADDRINUSE),
             };
             let mut own = address[..if family == INET { 16 } else { 28 }].to_vec();
@@ -215,7 +226,8 @@ impl<M: Machine> Linux<'_, M> {
     fn free_port(&self, socket: &Arc<Socket>) -> Result<u16, Errno> {
         let first = self.random() as u16 % 28_000;
         let ports = (0..28_000).map(|at| 32_768 + (first + at) % 28_000);
-        let mut free = ports.filter(|&port| self.names.put_all(&names_of_port(socket, port), socket));
+        let shares = sharing(socket);
+        let mut free = ports.filter(|&port| self.names.put_new(&names_of_port(socket, port), socket, shares));
         free.next().ok_or(Errno::EADDRINUSE)
     }
 
@@ -274,7 +286,7 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
         };
-        let found = self.names.find(&name).ok_or(Errno::ECONNREFUSED)?;
+        let found = self.names.find(&name, &socket.own()).ok_or(Errno::ECONNREFUSED)?;
         if found.kind == socket.kind { Ok(found) } else { Err(Errno::EPROTOTYPE) }
     }
 

@@ -55,7 +55,8 @@ impl<M: Machine> Linux<'_, M> {
             _ if value.is_some() => value.unwrap_or_default(),
             (1, 13) => alloc::vec![0; 8],
             (1, 3) => word(socket.kind),
-            // Errors are told at once, but of connections that nobody waited for.
+            // Errors are told at once, but of connections that nobody waited for, and of packets that came to nobody.
+            (1, 4) if socket.take_refusal() => word(Errno::ECONNREFUSED.0.into()),
             (1, 4) => word(socket.state.with(|state| match state.late {
                 Late::Refused => {
                     state.late = Late::Over;

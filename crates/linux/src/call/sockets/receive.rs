@@ -39,6 +39,9 @@ impl<M: Machine> Linux<'_, M> {
         let until = self.until(socket, 0);
         let mut all: Option<Received> = None;
         let mut done = 0;
+        if socket.take_refusal() {
+            return Err(Errno::ECONNREFUSED);
+        }
         loop {
             let want =
                 (room - done).min(if stream { self.piece() as u64 } else { crate::socket::ROOM as u64 })
@@ -54,11 +57,16 @@ impl<M: Machine> Linux<'_, M> {
                     }
                     return Err(Errno::EAGAIN);
                 }
+                let mut refused = false;
                 let how = self.wait(thread, key_of(&*socket.inbox), until, || {
-                    found = socket.inbox.receive(want, stream, peek);
-                    found.is_some()
+                    refused = socket.take_refusal();
+                    if !refused {
+                        found = socket.inbox.receive(want, stream, peek);
+                    }
+                    refused || found.is_some()
                 });
                 match how {
+                    Waited::Ready if refused => return Err(Errno::ECONNREFUSED),
                     Waited::Ready => {}
                     _ if done > 0 => break,
                     Waited::Late => return Err(Errno::EAGAIN),
@@ -93,6 +101,9 @@ impl<M: Machine> Linux<'_, M> {
         socket: &Socket,
         most: usize,
     ) -> Result<Vec<u8>, Errno> {
+        if socket.take_refusal() {
+            return Err(Errno::ECONNREFUSED);
+        }
         let mut found = socket.inbox.receive(most, socket.is_stream(), false);
         if found.is_none() {
             if open.has(flag::NO_WAIT) {

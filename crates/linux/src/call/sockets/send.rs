@@ -66,13 +66,14 @@ impl<M: Machine> Linux<'_, M> {
                 Some(peer) if may_be_lost && peer.inbox.state().2 => {
                     let found = match self.find_socket(thread, socket, &peer.address) {
                         Ok(found) => found,
-                        // It hears of the one before: the first is on its way when that comes back.
+                        // It hears of that with what it asks next.
                         Err(Errno::ECONNREFUSED) => {
-                            let heard = socket.state.with(|state| {
-                                state.refused = !state.refused;
-                                !state.refused
-                            });
-                            return if heard { Err(Errno::ECONNREFUSED) } else { Ok(whole) };
+                            if socket.take_refusal() {
+                                return Err(Errno::ECONNREFUSED);
+                            }
+                            socket.refuse();
+                            self.changed(key_of(&*socket.inbox));
+                            return Ok(whole);
                         }
                         Err(error) => return Err(error),
                     };

@@ -1,0 +1,168 @@
+//! Under which names sockets are found. Several may have one, if all of them said that they share it.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::{Arc, Weak};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Socket, kind};
+use crate::sync::Spin;
+
+/// With whom a socket shares its names: with those that have a bit of it too.
+pub mod shares {
+    /// With nobody.
+    pub const NOBODY: u8 = 0;
+    /// With those that may use an address again (`SO_REUSEADDR`).
+    pub const ADDRESS: u8 = 1;
+    /// With those that share a port (`SO_REUSEPORT`).
+    pub const PORT: u8 = 2;
+}
+
+/// One that has a name.
+struct Holder {
+    socket: Weak<Socket>,
+    shares: u8,
+}
+
+impl Holder {
+    fn is_there(&self) -> bool {
+        self.socket.strong_count() > 0
+    }
+}
+
+/// Who can be found under which name.
+#[derive(Default)]
+pub struct Names {
+    all: Spin<BTreeMap<Vec<u8>, Vec<Holder>>>,
+    /// Whose turn it is, of listeners that share a name.
+    turn: AtomicUsize,
+}
+
+impl Names {
+    /// Who has this name. Of several: of packets the one that talks to whoever asks, or the newest that talks to nobody; of others those that
+    /// listen, in turn.
+    pub fn find(&self, name: &[u8], asks: &[u8]) -> Option<Arc<Socket>> {
+        // Let go of after the lock: the last one to let go of a socket takes its names.
+        let mut there: Vec<_> = self.all.with(|all| {
+            all.get(name).into_iter().flatten().filter_map(|holder| holder.socket.upgrade()).collect()
+        });
+        if there.len() > 1 {
+            let peer_is = |socket: &Arc<Socket>, wanted: Option<&[u8]>| {
+                socket.state.with(|state| state.peer.as_ref().map(|peer| &*peer.address) == wanted)
+            };
+            if there[0].kind == kind::PACKETS {
+                let talks = there.iter().rposition(|socket| peer_is(socket, Some(asks)));
+                let free = || there.iter().rposition(|socket| peer_is(socket, None));
+                if let Some(found) = talks.or_else(free) {
+                    return Some(there.swap_remove(found));
+                }
+            } else {
+                let listens = |socket: &Arc<Socket>| socket.state.with(|state| state.waiting.is_some());
+                let listeners: Vec<_> = there.iter().filter(|socket| listens(socket)).cloned().collect();
+                if !listeners.is_empty() {
+                    let turn = self.turn.fetch_add(1, Ordering::Relaxed) % listeners.len();
+                    return listeners.into_iter().nth(turn);
+                }
+            }
+        }
+        there.pop()
+    }
+
+    /// Gives a name; false if somebody has it.
+    pub fn put(&self, name: &[u8], socket: &Arc<Socket>) -> bool {
+        self.put_all(&[name.to_vec()], socket, shares::NOBODY)
+    }
+
+    /// Gives all of these names, or none: to a socket that has them with those that share them too.
+    pub fn put_all(&self, names: &[Vec<u8>], socket: &Arc<Socket>, shares: u8) -> bool {
+        self.give(names, socket, shares, shares)
+    }
+
+    /// The same of names that nobody has yet.
+    pub fn put_new(&self, names: &[Vec<u8>], socket: &Arc<Socket>, shares: u8) -> bool {
+        self.give(names, socket, shares, shares::NOBODY)
+    }
+
+    fn give(&self, names: &[Vec<u8>], socket: &Arc<Socket>, shares: u8, with: u8) -> bool {
+        let free = self.all.with(|all| {
+            let may = |holder: &Holder| !holder.is_there() || holder.shares & with != 0;
+            let free = names.iter().all(|name| all.get(name).into_iter().flatten().all(may));
+            for name in names.iter().filter(|_| free) {
+                let holders = all.entry(name.clone()).or_default();
+                holders.retain(Holder::is_there);
+                holders.push(Holder { socket: Arc::downgrade(socket), shares });
+            }
+            free
+        });
+        if free {
+            socket.state.with(|state| state.names = names.to_vec());
+        }
+        free
+    }
+
+    /// One that had this name is gone.
+    pub(super) fn forget(&self, name: &[u8]) {
+        self.all.with(|all| {
+            if let Some(holders) = all.get_mut(name) {
+                holders.retain(Holder::is_there);
+                if holders.is_empty() {
+                    all.remove(name);
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{Inbox, Peer};
+
+    fn is(found: Option<Arc<Socket>>, socket: &Arc<Socket>) -> bool {
+        found.is_some_and(|found| Arc::ptr_eq(&found, socket))
+    }
+
+    #[test]
+    fn a_name_is_free_once_its_socket_is_gone() {
+        let (names, left) = (Arc::default(), Arc::default());
+        let new = || Socket::new(1, kind::STREAM, 1, &names, &left);
+        let (a, b) = (new(), new());
+        assert!(names.put(b"x", &a) && !names.put(b"x", &b));
+        assert!(is(names.find(b"x", b""), &a));
+        drop(a);
+        assert!(names.find(b"x", b"").is_none() && names.put(b"x", &b));
+    }
+
+    #[test]
+    fn sockets_share_a_name_if_all_of_them_say_so() {
+        let (names, left) = (Arc::default(), Arc::default());
+        let new = || Socket::new(2, kind::PACKETS, 1, &names, &left);
+        let (a, b, c) = (new(), new(), new());
+        let name = [b"x".to_vec()];
+        assert!(names.put_all(&name, &a, shares::ADDRESS) && !names.put_all(&name, &b, shares::NOBODY));
+        assert!(!names.put_all(&name, &b, shares::PORT), "of another kind");
+        assert!(names.put_all(&name, &b, shares::ADDRESS | shares::PORT));
+        assert!(!names.put_all(&name, &c, shares::PORT), "one of them does not share ports");
+        assert!(is(names.find(b"x", b"me"), &b), "the newest");
+        let peer = Peer { inbox: Inbox::new(&left), address: Arc::from(&b"me"[..]), process: 1 };
+        a.state.with(|state| state.peer = Some(peer.clone()));
+        assert!(is(names.find(b"x", b"me"), &a), "who talks to whoever asks");
+        assert!(is(names.find(b"x", b"else"), &b));
+        drop(b);
+        assert!(is(names.find(b"x", b"else"), &a) && !names.put(b"x", &c));
+    }
+
+    #[test]
+    fn those_that_listen_take_turns() {
+        let (names, left) = (Arc::default(), Arc::default());
+        let all = [0; 3].map(|_| Socket::new(2, kind::STREAM, 1, &names, &left));
+        let name = [b"x".to_vec()];
+        assert!(all.iter().all(|socket| names.put_all(&name, socket, shares::PORT)));
+        for socket in &all[1..] {
+            socket.state.with(|state| state.waiting = Some((alloc::collections::VecDeque::new(), 1)));
+        }
+        let found: Vec<_> = (0..4).filter_map(|_| names.find(b"x", b"")).collect();
+        let count = |socket| found.iter().filter(|found| Arc::ptr_eq(found, socket)).count();
+        assert_eq!([count(&all[0]), count(&all[1]), count(&all[2])], [0, 2, 2]);
+    }
+}
