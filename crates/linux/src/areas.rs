@@ -137,6 +137,12 @@ impl<F: Clone + PartialEq> Areas<F> {
         Some((start, Area { end: area.end.min(range.end), rights: area.rights, what }))
     }
 
+    /// From where to where the area reaches that an address lies in.
+    pub fn around(&self, address: u64) -> Option<Range<u64>> {
+        let (at, area) = self.meeting(&(address..address + 1)).next()?;
+        Some(at..area.end)
+    }
+
     /// Nothing lies in this range any more.
     pub fn remove(&mut self, range: &Range<u64>) {
         let next = |areas: &Self| areas.meeting(range).next().map(|(at, area)| (at, area.clone()));

@@ -1,17 +1,19 @@
 //! The calls that change what is mapped: each is a few of the core's, and a change in the list of areas.
 
+mod advise;
+
 use alloc::sync::Arc;
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use quietmm::{Advice, Backing, Error, PageNumber, PageRange, Prot, SpaceId, UserAccess};
+use quietmm::{Backing, Error, PageNumber, PageRange, Prot, SpaceId, UserAccess};
 
 use crate::areas::{Area, PAGE, What, rights};
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Kept, Linux};
 use crate::machine::Machine;
 use crate::open::Kind;
-use crate::process::{Layout, Mapped, Memory, Thread, limit};
+use crate::process::{Layout, MOST_LOCKED, Mapped, Memory, Thread, limit};
 use crate::tree::seal;
 
 /// Where programs may have memory: from the first address that the core maps up to below the stack.
@@ -400,72 +402,6 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
-    pub(crate) fn madvise(&self, thread: &Thread, [at, bytes, advice, ..]: [u64; 6]) -> Answer {
-        let range = range(at, bytes)?;
-        let memory = thread.memory();
-        let advice = match advice {
-            // Usual, at random, in order; not in a core file, or again.
-            0..=2 | 16 | 17 => None,
-            3 => return self.advise_pages(&memory, range, Advice::WillNeed),
-            20 => return self.advise_pages(&memory, range, Advice::Cold),
-            21 => return self.advise_pages(&memory, range, Advice::PageOut),
-            4 => Some(Advice::Drop),
-            8 => Some(Advice::Free),
-            14 => Some(Advice::Large),
-            15 => Some(Advice::Small),
-            22 | 23 => {
-                return self.bring(thread, &memory, range, advice == 23).map(|()| 0).map_err(|error| {
-                    match error {
-                        Errno::EINVAL => Errno::EFAULT,
-                        other => other,
-                    }
-                });
-            }
-            _ => return Err(Errno::EINVAL),
-        };
-        memory.layout.with(self.machine, |layout| {
-            let drops = matches!(advice, Some(Advice::Drop | Advice::Free));
-            if drops && layout.areas.is_locked(&range) {
-                return Err(Errno::EINVAL);
-            }
-            if let Some(advice) = advice {
-                let mut at = range.start;
-                while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
-                    at = area.end;
-                    let is_file = matches!(area.what, What::File { .. });
-                    if is_file && advice == Advice::Free {
-                        return Err(Errno::EINVAL);
-                    }
-                    if advice == Advice::Drop || !is_file {
-                        self.mm.space(memory.space).advise(pages(&(start..area.end)), advice)?;
-                    }
-                }
-            }
-            if range.is_empty() || layout.areas.covers(&range) { Ok(0) } else { Err(Errno::ENOMEM) }
-        })
-    }
-
-    /// Advice that may have devices waited for: with the layout let go.
-    fn advise_pages(&self, memory: &Memory, range: Range<u64>, advice: Advice) -> Answer {
-        let layout = &memory.layout;
-        let whole = layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
-        let mut at = range.start;
-        while let Some((start, area)) =
-            layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
-        {
-            at = area.end;
-            if advice != Advice::WillNeed && area.rights & rights::LOCKED != 0 {
-                return Err(Errno::EINVAL);
-            }
-            match self.mm.space(memory.space).advise(pages(&(start..area.end)), advice) {
-                // Another thread has unmapped it.
-                Ok(()) | Err(Error::NotMapped(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if whole { Ok(0) } else { Err(Errno::ENOMEM) }
-    }
-
     pub(crate) fn mincore(&self, thread: &Thread, [at, bytes, to, ..]: [u64; 6]) -> Answer {
         let range = range(at, bytes)?;
         let memory = thread.memory();
@@ -512,9 +448,18 @@ impl<M: Machine> Linux<'_, M> {
         if whole { Ok(0) } else { Err(Errno::ENOMEM) }
     }
 
+    /// Bytes that a program may lock: up to its limit. Of who may lock all, and has set no limit, a quarter of the memory: the rest is for others.
+    fn most_locked(&self, thread: &Thread) -> u64 {
+        let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
+        if most == MOST_LOCKED && thread.process.owner.with(|owner| owner.is_root()) {
+            return most.max(self.machine.memory().0 << 10 >> 2);
+        }
+        most
+    }
+
     /// Whether a program may lock so many bytes more.
     fn may_lock(&self, thread: &Thread, memory: &Memory, more: u64) -> Result<(), Errno> {
-        let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
+        let most = self.most_locked(thread);
         let now = self.mm.space(memory.space).locked_pages()?.saturating_mul(PAGE);
         if now.saturating_add(more) > most { Err(Errno::ENOMEM) } else { Ok(()) }
     }
@@ -544,7 +489,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn mlock(&self, thread: &Thread, at: u64, bytes: u64, used: bool) -> Answer {
         let start = at & !(PAGE - 1);
         let range = range(start, bytes.saturating_add(at - start))?;
-        let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
+        let most = self.most_locked(thread);
         if most == 0 {
             return Err(Errno::EPERM);
         }
@@ -604,7 +549,7 @@ impl<M: Machine> Linux<'_, M> {
         if flags == 0 || flags & !(NOW | LATER | USED) != 0 || flags == USED {
             return Err(Errno::EINVAL);
         }
-        let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
+        let most = self.most_locked(thread);
         if most == 0 {
             return Err(Errno::EPERM);
         }
@@ -644,39 +589,6 @@ impl<M: Machine> Linux<'_, M> {
             self.unlock(&memory, layout, &ALL)
         })?;
         Ok(0)
-    }
-
-    /// Advice about the memory of another process, or of one's own; says for how many bytes it was taken.
-    pub(crate) fn process_madvise(
-        &self,
-        thread: &Thread,
-        [number, at, count, advice, flags]: [u64; 5],
-    ) -> Answer {
-        if flags != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let vectors = self.vectors(at, count)?;
-        let process = match &self.open_file(thread, number)?.kind {
-            Kind::Process(process) => process.clone(),
-            _ => return Err(Errno::EBADF),
-        };
-        let advice = match advice {
-            3 => Advice::WillNeed,
-            20 => Advice::Cold,
-            21 => Advice::PageOut,
-            _ => return Err(Errno::EINVAL),
-        };
-        let memory = process.memory.with(|memory| memory.clone()).ok_or(Errno::ESRCH)?;
-        let mut done = 0;
-        for (at, bytes) in vectors {
-            let advised = range(at, bytes).and_then(|range| self.advise_pages(&memory, range, advice));
-            match advised {
-                Ok(_) => done += bytes,
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(done)
     }
 
     /// Where memory is to be had from: there is one node, and it may be any that has this one.

@@ -162,6 +162,32 @@ static int attributes(void) {
 
 #define PAGE 4096
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+// Large pages of small ones, where they can be.
+static int collapses(void) {
+    const unsigned long large = 2 << 20;
+    char *all = mmap(NULL, 5 * large, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *small = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *p = (char *)(((unsigned long)all + large - 1) & ~(large - 1));
+    FILE *known = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    int has = strict || known;
+    if (known) fclose(known);
+    if (!has) return 0;
+    for (unsigned long at = 0; at < 2 * large; at += PAGE) p[at] = (char)(at / PAGE);
+    CHECK(madvise(p, 2 * large, MADV_COLLAPSE) == 0);
+    int kept = 1;
+    for (unsigned long at = 0; at < 2 * large; at += PAGE) kept &= p[at] == (char)(at / PAGE) && p[at + 1] == 0;
+    CHECK(kept && madvise(p, 2 * large, MADV_COLLAPSE) == 0);
+    // Not aligned: what lies in it, and if that is nothing.
+    CHECK(madvise(p + PAGE, large, MADV_COLLAPSE) == 0 && madvise(p, PAGE, MADV_COLLAPSE) == 0 && madvise(p, 0, MADV_COLLAPSE) == 0);
+    CHECK(madvise(p + PAGE, PAGE, MADV_COLLAPSE) == -1 && errno == EINVAL && madvise(p + 1, large, MADV_COLLAPSE) == -1 && errno == EINVAL);
+    CHECK(madvise(small, PAGE, MADV_COLLAPSE) == -1 && errno == EINVAL);
+    CHECK(munmap(p + 3 * large, large) == 0 && madvise(p, 4 * large, MADV_COLLAPSE) == -1);
+    return 0;
+}
+
 static int stays(void) {
     char *pages = mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     long before = told("/proc/self/status", "VmLck:");
@@ -403,7 +429,7 @@ int main(int argc, char **argv) {
     strict = argc > 1;
     strcpy(place, "/tmp/answers-XXXXXX");
     CHECK(mkdtemp(place) != NULL);
-    const struct { const char *name; int (*run)(void); } all[] = {{"meets", meets}, {"owners", owners}, {"times", times_of}, {"attributes", attributes}, {"stays", stays}, {"moves", moves}, {"places", places}, {"shown", shown}, {"watched", watched}, {"spent", spent}, {"both kinds", both_kinds}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"meets", meets}, {"owners", owners}, {"times", times_of}, {"attributes", attributes}, {"stays", stays}, {"collapses", collapses}, {"moves", moves}, {"places", places}, {"shown", shown}, {"watched", watched}, {"spent", spent}, {"both kinds", both_kinds}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

@@ -156,6 +156,11 @@ static void requests(void) {
     struct timespec soon = {0, 20000000};
     CHECK(syscall(SYS_io_getevents, context, 1, 4, events, &soon) == 0);
     FAILS(syscall(SYS_io_getevents, context, 3, 2, events, &nothing), EINVAL);
+    // With a mask of signals meanwhile: where it lies, and how long it is.
+    uint64_t none = 0, mask[2] = {(uint64_t)(uintptr_t)&none, 8};
+    CHECK(syscall(SYS_io_pgetevents, context, 0, 4, events, &nothing, mask) == 0 && syscall(SYS_io_pgetevents, context, 1, 4, events, &soon, NULL) == 0);
+    mask[1] = 4;
+    FAILS(syscall(SYS_io_pgetevents, context, 0, 4, events, &nothing, mask), EINVAL);
     all[2].aio_fildes = 999;
     FAILS(submit(context, 1, &list[2]), EBADF);
     all[2].aio_fildes = file, all[2].aio_lio_opcode = 99;

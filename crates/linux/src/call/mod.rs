@@ -243,6 +243,7 @@ pub fn call<M: Machine>(
         n::io_destroy => linux.io_destroy(thread, a),
         n::io_submit => linux.io_submit(thread, a, b, c),
         n::io_getevents => linux.io_getevents(thread, [a, b, c, d, e]),
+        n::io_pgetevents => linux.io_getevents_masked(thread, all),
         // What was asked for is done by then.
         n::io_cancel => Err(Errno::EINVAL),
         n::shmdt => linux.shmdt(thread, a),

@@ -135,6 +135,24 @@ impl<M: Machine> Linux<'_, M> {
         Ok(done)
     }
 
+    /// The same with another mask of signals meanwhile: where it lies, and how long it is.
+    pub(crate) fn io_getevents_masked(
+        &self,
+        thread: &Thread,
+        [id, least, most, to, time, mask]: [u64; 6],
+    ) -> Answer {
+        if mask != 0 {
+            let (at, bytes) = (self.load_long(mask)?, self.load_long(mask + 8)?);
+            if at != 0 && bytes != 8 {
+                return Err(Errno::EINVAL);
+            }
+            if at != 0 {
+                self.mask_meanwhile(thread, self.load_long(at)?);
+            }
+        }
+        self.io_getevents(thread, [id, least, most, to, time])
+    }
+
     pub(crate) fn io_getevents(&self, thread: &Thread, [id, least, most, to, time]: [u64; 5]) -> Answer {
         let context = self.context(thread, id)?;
         let (least, most) = (least as i64, most as i64);
