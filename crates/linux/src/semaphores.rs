@@ -36,12 +36,19 @@ pub struct Semaphore {
     pub value: i32,
     /// Who changed it last.
     pub pid: u32,
-    /// How many wait for it to be more, and how many for it to be 0.
-    pub waiting: [u32; 2],
 }
 
 /// What a wait is for: which semaphore, and 1 if it is to be 0.
-pub type Blocked = (usize, usize);
+type Blocked = (usize, usize);
+
+/// One that waits. Whoever changes the set does for it what it waits for, at once: before anybody else can change the set again.
+struct Waiter {
+    ticket: u64,
+    steps: Vec<Step>,
+    pid: u32,
+    blocked: Blocked,
+    answer: Option<Result<(), Errno>>,
+}
 
 #[derive(Default)]
 struct State {
@@ -49,6 +56,57 @@ struct State {
     gone: bool,
     /// When it was last used, and changed, in seconds since 1970.
     times: [u64; 2],
+    /// In the order in which they came.
+    waiters: Vec<Waiter>,
+    tickets: u64,
+}
+
+/// Takes all steps, or none: then it is said for what it would wait.
+fn take_steps(all: &mut [Semaphore], steps: &[Step], pid: u32) -> Result<Option<Blocked>, Errno> {
+    for (taken, step) in steps.iter().enumerate() {
+        let value = &mut all[usize::from(step.index)].value;
+        let new = *value + i32::from(step.by);
+        let waits = if step.by == 0 { *value != 0 } else { new < 0 };
+        if !waits && new <= HIGHEST {
+            *value = new;
+            continue;
+        }
+        for step in &steps[..taken] {
+            all[usize::from(step.index)].value -= i32::from(step.by);
+        }
+        return match () {
+            () if !waits => Err(Errno::ERANGE),
+            () if step.at_once => Err(Errno::EAGAIN),
+            () => Ok(Some((usize::from(step.index), usize::from(step.by == 0)))),
+        };
+    }
+    steps.iter().for_each(|step| all[usize::from(step.index)].pid = pid);
+    Ok(None)
+}
+
+impl State {
+    /// Something has changed: what others wait for is done, as far as it goes now.
+    fn settle(&mut self, now: u64) {
+        let mut at = 0;
+        while let Some(waiter) = self.waiters.get_mut(at) {
+            at += 1;
+            if waiter.answer.is_some() {
+                continue;
+            }
+            match take_steps(&mut self.all, &waiter.steps, waiter.pid) {
+                Ok(Some(blocked)) => waiter.blocked = blocked,
+                Ok(None) => {
+                    waiter.answer = Some(Ok(()));
+                    self.times[0] = now;
+                    // Those before it may go on by what it has done.
+                    if waiter.steps.iter().any(|step| step.by != 0) {
+                        at = 0;
+                    }
+                }
+                Err(error) => waiter.answer = Some(Err(error)),
+            }
+        }
+    }
 }
 
 /// A set.
@@ -57,7 +115,11 @@ pub struct Set(Spin<State>);
 impl Set {
     /// So many, all 0.
     pub fn new(count: usize, now: u64) -> Set {
-        Set(Spin::new(State { all: alloc::vec![Semaphore::default(); count], gone: false, times: [0, now] }))
+        Set(Spin::new(State {
+            all: alloc::vec![Semaphore::default(); count],
+            times: [0, now],
+            ..State::default()
+        }))
     }
 
     /// How many there are.
@@ -70,66 +132,55 @@ impl Set {
         self.0.with(|state| state.times)
     }
 
-    /// Takes all steps, or none: then `blocked` says for what it waits, and the set counts that.
+    /// Takes all steps, or none: then it waits, and has a number for that.
     ///
     /// # Errors
     /// `EIDRM`: it is gone; `EFBIG`: no such semaphore; `EAGAIN`, `ERANGE`.
-    pub fn take(
-        &self,
-        steps: &[Step],
-        pid: u32,
-        now: u64,
-        blocked: &mut Option<Blocked>,
-    ) -> Result<bool, Errno> {
+    pub fn take(&self, steps: &[Step], pid: u32, now: u64) -> Result<Option<u64>, Errno> {
         self.0.with(|state| {
-            if let Some((index, which)) = blocked.take() {
-                state.all[index].waiting[which] -= 1;
-            }
             if state.gone {
                 return Err(Errno::EIDRM);
             }
             if steps.iter().any(|step| usize::from(step.index) >= state.all.len()) {
                 return Err(Errno::EFBIG);
             }
-            let mut taken = 0;
-            let mut refused = None;
-            for step in steps {
-                let value = &mut state.all[usize::from(step.index)].value;
-                let new = *value + i32::from(step.by);
-                let waits = if step.by == 0 { *value != 0 } else { new < 0 };
-                if waits || new > HIGHEST {
-                    refused = Some((step, waits));
-                    break;
-                }
-                *value = new;
-                taken += 1;
-            }
-            let Some((step, waits)) = refused else {
-                steps.iter().for_each(|step| state.all[usize::from(step.index)].pid = pid);
+            let Some(blocked) = take_steps(&mut state.all, steps, pid)? else {
                 state.times[0] = now;
-                return Ok(true);
+                state.settle(now);
+                return Ok(None);
             };
-            for step in &steps[..taken] {
-                state.all[usize::from(step.index)].value -= i32::from(step.by);
-            }
-            match () {
-                () if !waits => Err(Errno::ERANGE),
-                () if step.at_once => Err(Errno::EAGAIN),
-                () => {
-                    let (index, which) = (usize::from(step.index), usize::from(step.by == 0));
-                    state.all[index].waiting[which] += 1;
-                    *blocked = Some((index, which));
-                    Ok(false)
-                }
-            }
+            state.tickets += 1;
+            let (ticket, steps, answer) = (state.tickets, steps.to_vec(), None);
+            state.waiters.push(Waiter { ticket, steps, pid, blocked, answer });
+            Ok(Some(ticket))
         })
     }
 
-    /// Nobody waits for this any more.
-    pub fn leave(&self, blocked: Option<Blocked>) {
-        if let Some((index, which)) = blocked {
-            self.0.with(|state| state.all[index].waiting[which] -= 1);
-        }
+    /// Whether there is an answer for who waits.
+    pub fn has_answer(&self, ticket: u64) -> bool {
+        self.0.with(|state| {
+            state.waiters.iter().any(|waiter| waiter.ticket == ticket && waiter.answer.is_some())
+        })
+    }
+
+    /// It waits no more. Its answer, if there is one.
+    pub fn leave(&self, ticket: u64) -> Option<Result<(), Errno>> {
+        let gone = self.0.with(|state| {
+            let at = state.waiters.iter().position(|waiter| waiter.ticket == ticket)?;
+            Some(state.waiters.remove(at))
+        });
+        gone.and_then(|waiter| waiter.answer)
+    }
+
+    /// How many wait for one to be more, and how many for it to be 0.
+    pub fn waiting(&self, index: usize) -> [u32; 2] {
+        self.0.with(|state| {
+            let mut waiting = [0; 2];
+            for waiter in state.waiters.iter().filter(|waiter| waiter.answer.is_none()) {
+                waiting[waiter.blocked.1] += u32::from(waiter.blocked.0 == index);
+            }
+            waiting
+        })
     }
 
     /// One of them.
@@ -162,22 +213,28 @@ impl Set {
                 (one.value, one.pid) = (value, pid);
             }
             state.times[1] = now;
+            state.settle(now);
             Ok(())
         })
     }
 
     /// What a process has done is undone, as far as that goes.
-    pub fn undo(&self, index: u16, by: i32, pid: u32) {
+    pub fn undo(&self, index: u16, by: i32, pid: u32, now: u64) {
         self.0.with(|state| {
             if let Some(one) = state.all.get_mut(usize::from(index)) {
                 (one.value, one.pid) = ((one.value + by).clamp(0, HIGHEST), pid);
             }
+            state.settle(now);
         });
     }
 
     /// It is gone: whoever waits hears of it.
     pub fn end(&self) {
-        self.0.with(|state| state.gone = true);
+        self.0.with(|state| {
+            state.gone = true;
+            let waiting = state.waiters.iter_mut().filter(|waiter| waiter.answer.is_none());
+            waiting.for_each(|waiter| waiter.answer = Some(Err(Errno::EIDRM)));
+        });
     }
 }
 
@@ -191,27 +248,41 @@ mod tests {
 
     #[test]
     fn all_steps_are_taken_or_none_is() {
-        let (set, mut blocked) = (Set::new(3, 0), None);
-        assert_eq!(set.take(&[step(0, 2), step(1, 1)], 7, 0, &mut blocked), Ok(true));
-        assert_eq!(set.take(&[step(0, -1), step(1, -2)], 7, 0, &mut blocked), Ok(false));
-        assert_eq!((set.values(), blocked), (alloc::vec![2, 1, 0], Some((1, 0))));
-        assert_eq!((set.get(1).unwrap().waiting, set.get(1).unwrap().pid), ([1, 0], 7));
+        let set = Set::new(3, 0);
+        assert_eq!(set.take(&[step(0, 2), step(1, 1)], 7, 0), Ok(None));
+        let first = set.take(&[step(0, -1), step(1, -2)], 7, 0).unwrap().unwrap();
+        assert_eq!((set.values(), set.waiting(1)), (alloc::vec![2, 1, 0], [1, 0]));
+        assert_eq!((set.leave(first), set.waiting(1), set.get(1).unwrap().pid), (None, [0, 0], 7));
         // A step sees what those before it have done.
-        assert_eq!(set.take(&[step(1, 1), step(1, -2), step(1, 0)], 8, 0, &mut blocked), Ok(true));
-        assert_eq!(
-            (set.values(), blocked, set.get(1).unwrap().waiting),
-            (alloc::vec![2, 0, 0], None, [0, 0])
-        );
-        assert_eq!(set.take(&[step(0, 0)], 8, 0, &mut blocked), Ok(false));
-        assert_eq!(set.get(0).unwrap().waiting, [0, 1]);
-        set.leave(blocked.take());
-        assert_eq!(set.get(0).unwrap().waiting, [0, 0]);
+        assert_eq!(set.take(&[step(1, 1), step(1, -2), step(1, 0)], 8, 0), Ok(None));
+        assert_eq!(set.values(), alloc::vec![2, 0, 0]);
+        let second = set.take(&[step(0, 0)], 8, 0).unwrap().unwrap();
+        assert_eq!(set.waiting(0), [0, 1]);
         let at_once = Step { at_once: true, ..step(2, -1) };
-        assert_eq!(set.take(&[step(0, -1), at_once], 8, 0, &mut blocked), Err(Errno::EAGAIN));
-        assert_eq!(set.take(&[step(2, 1), step(0, i16::MAX)], 8, 0, &mut blocked), Err(Errno::ERANGE));
-        assert_eq!(set.take(&[step(3, 1)], 8, 0, &mut blocked), Err(Errno::EFBIG));
+        assert_eq!(set.take(&[step(0, -1), at_once], 8, 0), Err(Errno::EAGAIN));
+        assert_eq!(set.take(&[step(2, 1), step(0, i16::MAX)], 8, 0), Err(Errno::ERANGE));
+        assert_eq!(set.take(&[step(3, 1)], 8, 0), Err(Errno::EFBIG));
         assert_eq!(set.values(), [2, 0, 0]);
         set.end();
-        assert_eq!(set.take(&[step(0, 1)], 8, 0, &mut blocked), Err(Errno::EIDRM));
+        assert_eq!(
+            (set.take(&[step(0, 1)], 8, 0), set.leave(second)),
+            (Err(Errno::EIDRM), Some(Err(Errno::EIDRM)))
+        );
+    }
+
+    #[test]
+    fn who_waits_has_it_before_anybody_else() {
+        let set = Set::new(2, 0);
+        // Two wait for a 0 that lasts for a moment only, one for what the second of them gives.
+        assert_eq!(set.take(&[step(0, 1)], 1, 0), Ok(None));
+        let last = set.take(&[step(1, -1)], 4, 0).unwrap().unwrap();
+        let waits =
+            [2, 3].map(|pid| set.take(&[step(0, 0), step(1, i16::from(pid == 3))], pid, 0).unwrap().unwrap());
+        assert_eq!((set.waiting(0), set.waiting(1)), ([0, 2], [1, 0]));
+        assert_eq!(set.take(&[step(0, -1)], 1, 0), Ok(None));
+        assert!(waits.iter().all(|&ticket| set.has_answer(ticket)) && set.has_answer(last));
+        set.end();
+        assert_eq!([waits[0], waits[1], last].map(|ticket| set.leave(ticket)), [Some(Ok(())); 3]);
+        assert_eq!((set.values(), set.leave(last)), (alloc::vec![0, 0], None));
     }
 }

@@ -835,6 +835,12 @@ static int queues(void) {
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0 && semctl(set, 0, GETALL, values) == 0 && values[0] == 5 && values[2] == 1);
+    // Who waits has it, even if it lasts for a moment only.
+    pid_t more[2];
+    for (int i = 0; i < 2; i++) if ((more[i] = fork()) == 0) _exit(step(set, 2, 0, 0) == 0 ? 5 : 99);
+    while (semctl(set, 2, GETZCNT) != 2) usleep(1000);
+    CHECK(step(set, 2, -1, 0) == 0 && step(set, 2, 1, 0) == 0 && semctl(set, 2, GETZCNT) == 0);
+    for (int i = 0; i < 2; i++) CHECK(waitpid(more[i], &status, 0) == more[i] && WEXITSTATUS(status) == 5);
     child = fork();
     if (child == 0) _exit(step(set, 0, 0, 0) == -1 && errno == EIDRM ? 4 : 99);
     while (semctl(set, 0, GETZCNT) != 1) usleep(1000);

@@ -72,22 +72,15 @@ impl<M: Machine> Linux<'_, M> {
         let steps: Vec<Step> = bytes.chunks_exact(6).map(step).collect();
         let (_, set) = self.semaphores.get(id)?;
         let pid = thread.process.pid;
-        let mut blocked = None;
-        let take = |blocked: &mut Option<_>| set.take(&steps, pid, self.seconds(), blocked);
-        let mut taken = take(&mut blocked);
-        if taken == Ok(false) {
-            let how = self.wait(thread, key_of(&*set), until, || {
-                taken = take(&mut blocked);
-                taken != Ok(false)
-            });
-            set.leave(blocked.take());
-            match how {
-                Waited::Ready => {}
-                Waited::Late => return Err(Errno::EAGAIN),
-                Waited::Interrupted => return Err(Errno::EINTR),
+        if let Some(ticket) = set.take(&steps, pid, self.seconds())? {
+            let how = self.wait(thread, key_of(&*set), until, || set.has_answer(ticket));
+            // What was done for it meanwhile is done.
+            match (set.leave(ticket), how) {
+                (Some(answer), _) => answer?,
+                (None, Waited::Late) => return Err(Errno::EAGAIN),
+                (None, _) => return Err(Errno::EINTR),
             }
         }
-        taken?;
         thread.process.undo.with(|undo| {
             for step in steps.iter().filter(|step| step.undo && step.by != 0) {
                 let same = |one: &&mut Undo| one.index == step.index && one.set.as_ptr() == Arc::as_ptr(&set);
@@ -110,7 +103,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn undo(&self, process: &Process) {
         for Undo { set, index, by } in process.undo.with(core::mem::take) {
             if let Some(set) = set.upgrade() {
-                set.undo(index, by, process.pid);
+                set.undo(index, by, process.pid, self.seconds());
                 self.machine.wake(key_of(&*set));
             }
         }
@@ -173,7 +166,9 @@ impl<M: Machine> Linux<'_, M> {
             }
             PID => set.get(index).map(|one| one.pid.into()),
             VALUE => set.get(index).map(|one| one.value as u64),
-            MORE | ZERO => set.get(index).map(|one| one.waiting[usize::from(what == ZERO)].into()),
+            MORE | ZERO => {
+                set.get(index).map(|_| set.waiting(index as usize)[usize::from(what == ZERO)].into())
+            }
             VALUES => {
                 let all = set.values().iter().fold(Pack::default(), |all, &value| all.half(value as u16));
                 self.machine.write_user(with, &all.0).map(|()| 0)
