@@ -6,8 +6,10 @@ use core::sync::atomic::Ordering;
 use quietmm::Error;
 
 use crate::archive;
+use crate::connections::Table;
 use crate::kernel::{Kept, Linux, PROGRAM};
 use crate::machine::Machine;
+use crate::socket::kind;
 use crate::tree::{Body, Device, Inode, Made, mode};
 
 /// What there is of a network.
@@ -100,6 +102,11 @@ impl<M: Machine> Linux<'_, M> {
             ("proc", "diskstats", Made::Fixed("")),
             ("proc", "vmstat", Made::Counters),
             ("proc/net", "dev", Made::Fixed(INTERFACES)),
+            ("proc/net", "tcp", Made::Sockets(Table::Network { kind: kind::STREAM, long: false })),
+            ("proc/net", "tcp6", Made::Sockets(Table::Network { kind: kind::STREAM, long: true })),
+            ("proc/net", "udp", Made::Sockets(Table::Network { kind: kind::PACKETS, long: false })),
+            ("proc/net", "udp6", Made::Sockets(Table::Network { kind: kind::PACKETS, long: true })),
+            ("proc/net", "unix", Made::Sockets(Table::Unix)),
             ("proc/sys/vm", "overcommit_memory", Made::Number(1)),
             ("proc/sys/vm", "overcommit_ratio", Made::Number(50)),
             ("proc/sys/vm", "swappiness", Made::Number(60)),

@@ -26,6 +26,7 @@ pub mod archive;
 pub mod areas;
 mod call;
 mod capabilities;
+mod connections;
 mod deliver;
 pub mod elf;
 mod epoll;

@@ -162,16 +162,20 @@ impl Open {
         }
     }
 
+    /// By which it is told from all others, where it has no inode.
+    pub fn number(&self) -> u64 {
+        core::ptr::from_ref(self).addr() as u64 >> 4 & 0xffff_ffff
+    }
+
     /// Its path, as `/proc` shows it: of what has no name, what it is.
     pub fn shown(&self) -> Vec<u8> {
-        let number = || core::ptr::from_ref(self).addr() as u64 >> 4 & 0xffff_ffff;
         match &self.kind {
             Kind::Pipe(end) if self.path == b"pipe" => {
                 let number = Arc::as_ptr(&end.pipe).addr() as u64 >> 4 & 0xffff_ffff;
                 alloc::format!("pipe:[{number}]").into_bytes()
             }
-            Kind::Console(_) => alloc::format!("pipe:[{}]", number()).into_bytes(),
-            Kind::Socket(_) => alloc::format!("socket:[{}]", number()).into_bytes(),
+            Kind::Console(_) => alloc::format!("pipe:[{}]", self.number()).into_bytes(),
+            Kind::Socket(_) => alloc::format!("socket:[{}]", self.number()).into_bytes(),
             Kind::Event(_) | Kind::Poll(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_)
                 if !self.path.starts_with(b"anon_inode") =>
             {

@@ -216,6 +216,7 @@ impl<M: Machine> Linux<'_, M> {
             Made::Limits => limits(process),
             Made::Score => format!("{}\n", self.score(process)),
             Made::Adjust => format!("{}\n", process.adjust.load(Ordering::Relaxed)),
+            Made::Sockets(table) => self.connections(table),
             Made::Swaps => {
                 let usage = self.mm.swap().usage();
                 let line = format!("{:<40}partition\t{}\t\t{}\t\t-2\n", "/dev/vda", usage.slots * 4, usage.used * 4);

@@ -261,6 +261,8 @@ pub struct State {
     pub times: [u64; 2],
     /// What is still to be said of a connection that was not waited for.
     pub late: Late,
+    /// Its messages ask for sockets (of `netlink` alone).
+    pub asks_sockets: bool,
 }
 
 /// What came of such a connection.
@@ -312,6 +314,7 @@ impl Socket {
             silent,
             times,
             late: Late::Nothing,
+            asks_sockets: false,
         };
         Arc::new(Socket {
             family,

@@ -180,6 +180,8 @@ pub enum Made {
     Host,
     Identity,
     Memory,
+    /// All sockets of a kind.
+    Sockets(crate::connections::Table),
 }
 
 /// What an inode is.

@@ -12,6 +12,8 @@ mod send;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+pub(crate) use addresses::as_seen;
+
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
@@ -78,8 +80,10 @@ impl<M: Machine> Linux<'_, M> {
             (UNIX, kind::STREAM | kind::PACKETS | kind::SEQUENCE, _) => return Err(Errno::EPROTONOSUPPORT),
             (INET | INET6, kind::STREAM, 0 | 6) | (INET | INET6, kind::PACKETS, 0 | 17) => {}
             (INET | INET6, kind::STREAM | kind::PACKETS, _) => return Err(Errno::EPROTONOSUPPORT),
-            // Raw and packets are the same there, and one protocol of it is here.
-            (netlink::FAMILY, 3 | kind::PACKETS, 0) => return Ok((family, kind::PACKETS, flags)),
+            // Raw and packets are the same there. Of its protocols one is here, and one that says where else to look.
+            (netlink::FAMILY, 3 | kind::PACKETS, 0 | netlink::SOCKETS) => {
+                return Ok((family, kind::PACKETS, flags));
+            }
             (netlink::FAMILY, 3 | kind::PACKETS, _) => return Err(Errno::EPROTONOSUPPORT),
             (UNIX | INET | INET6 | netlink::FAMILY, _, _) => return Err(Errno::ESOCKTNOSUPPORT),
             _ => return Err(Errno::EAFNOSUPPORT),
@@ -91,7 +95,8 @@ impl<M: Machine> Linux<'_, M> {
         let (family, of, flags) = self.wanted(family, of, protocol)?;
         let socket = self.new_socket(thread, family, of);
         if family == netlink::FAMILY {
-            socket.state.with(|state| state.own = netlink::address(0));
+            let asks = protocol as u32 == netlink::SOCKETS;
+            socket.state.with(|state| (state.own, state.asks_sockets) = (netlink::address(0), asks));
         }
         self.open_socket(thread, socket, flags)
     }

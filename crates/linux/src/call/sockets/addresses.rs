@@ -57,7 +57,7 @@ pub(super) fn where_found(own: &Arc<[u8]>, by: &[u8]) -> Arc<[u8]> {
 }
 
 /// An address as a socket of this family has it: one of four bytes stands in one of sixteen, and the other way round.
-pub(super) fn as_seen(family: u16, address: &Arc<[u8]>) -> Arc<[u8]> {
+pub(crate) fn as_seen(family: u16, address: &Arc<[u8]>) -> Arc<[u8]> {
     match (family, address.len()) {
         (INET6, 16) => {
             let head = Pack::default().half(INET6).half(port_in(address).to_be()).word(0);

@@ -13,6 +13,8 @@ use crate::socket::Socket;
 use crate::sync::key_of;
 
 pub(super) const FAMILY: u16 = 16;
+/// The protocol of questions for sockets: there are none by messages. Who hears that looks into `/proc/net`.
+pub(super) const SOCKETS: u32 = 4;
 
 /// Bytes that are asked at once.
 const MOST: u64 = 32_768;
@@ -108,7 +110,7 @@ fn means_ours(asked: &[u8]) -> bool {
 }
 
 /// What is answered to the messages in these bytes, whose sender has this number.
-fn answers(mut asked: &[u8], from: u32) -> Vec<u8> {
+fn answers(mut asked: &[u8], from: u32, sockets: bool) -> Vec<u8> {
     let mut out = Vec::new();
     while let Some(head) = asked.get(..16) {
         let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -124,6 +126,7 @@ fn answers(mut asked: &[u8], from: u32) -> Vec<u8> {
         match kind {
             // Those of the netlink's own.
             0..16 => {}
+            _ if sockets => out.extend(fails(Errno::ENOENT.0)),
             what::GET_LINK if !all && !means_ours(body) => out.extend(fails(Errno::ENODEV.0)),
             what::GET_LINK if !all => out.extend(message(what::NEW_LINK, 0, to, &link())),
             what::GET_LINK => {
@@ -187,7 +190,7 @@ impl<M: Machine> Linux<'_, M> {
             self.machine.read_user(at, &mut asked[place..place + bytes as usize])?;
             place += bytes as usize;
         }
-        let out = answers(&asked, number);
+        let out = answers(&asked, number, socket.state.with(|state| state.asks_sockets));
         if !out.is_empty() {
             // Who does not read what comes loses it.
             let _ = socket.inbox.send(&out, &address(0), Vec::new(), false);
@@ -202,7 +205,7 @@ mod tests {
     use super::*;
 
     fn ask(kind: u16, flags: u16, body: &[u8]) -> Vec<(u16, u16, Vec<u8>)> {
-        let mut out = answers(&message(kind, flags | 1, (7, 0), body), 42);
+        let mut out = answers(&message(kind, flags | 1, (7, 0), body), 42, false);
         let mut found = Vec::new();
         while !out.is_empty() {
             let word = |at: usize| u32::from_le_bytes(out[at..at + 4].try_into().unwrap());
@@ -246,11 +249,11 @@ mod tests {
     fn torn_messages_are_answered_by_nothing_and_end() {
         let whole = message(what::GET_LINK, ALL, (1, 0), &[0; 16]);
         for len in 0..whole.len() {
-            assert!(answers(&whole[..len], 1).is_empty(), "{len}");
+            assert!(answers(&whole[..len], 1, false).is_empty(), "{len}");
         }
         let mut zero = whole.clone();
         zero[..4].fill(0);
-        assert!(answers(&zero, 1).is_empty());
+        assert!(answers(&zero, 1, false).is_empty());
         // An attribute without a length.
         assert!(!means_ours(&[0; 24]));
     }
