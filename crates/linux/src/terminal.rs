@@ -57,6 +57,8 @@ pub struct Terminal {
     state: Spin<State>,
     /// Nobody opens it until its master has said so.
     pub locked: AtomicBool,
+    /// Whether what the master reads begins with a byte that says what it is (`TIOCPKT`): always bytes that were printed.
+    pub packets: AtomicBool,
     /// Its master is gone.
     over: AtomicBool,
     slaves: AtomicU32,
@@ -355,6 +357,7 @@ impl Terminal {
             number,
             state: Spin::new(state),
             locked: AtomicBool::new(true),
+            packets: AtomicBool::new(false),
             over: AtomicBool::new(false),
             slaves: AtomicU32::new(0),
             opened: AtomicBool::new(false),

@@ -41,6 +41,8 @@ const TABLES: [&str; 7] = [
     "/etc/protocols",
     "/etc/localtime",
 ];
+/// The locale of the C library that is no language's, for texts in UTF-8.
+const LOCALE: &str = "/usr/lib/locale/C.utf8";
 /// Bytes of the line by which a script says what runs it.
 const LONGEST_HEAD: u64 = 256;
 /// Links that are followed on one way.
@@ -298,6 +300,9 @@ impl Pack {
                 if Path::new(path).is_file() && !self.members.contains_key(&self.resolve(path)) {
                     self.take_file(Path::new(path), &self.resolve(path))?;
                 }
+            }
+            if Path::new(LOCALE).is_dir() && !self.has(&format!("{LOCALE}/LC_CTYPE")) {
+                self.take_directory(Path::new(LOCALE), &self.resolve(LOCALE))?;
             }
             for name in SETS {
                 let path = format!("{CHARACTERS}/{name}");

@@ -332,10 +332,23 @@ static int orphans(void) {
     return 0;
 }
 
+// What the master reads begins with a byte that says what it is.
+static int packets(void) {
+    int m = posix_openpt(O_RDWR | O_NOCTTY), on = 1, off = 0, now = 0;
+    char got[8];
+    CHECK(m >= 0 && grantpt(m) == 0 && unlockpt(m) == 0);
+    int s = open(ptsname(m), O_RDWR | O_NOCTTY);
+    CHECK(s >= 0 && ioctl(m, TIOCPKT, &on) == 0 && ioctl(m, TIOCGPKT, &now) == 0 && now == 1);
+    CHECK(write(s, "ab", 2) == 2 && read(m, got, 8) == 3 && got[0] == TIOCPKT_DATA && got[1] == 'a' && got[2] == 'b');
+    CHECK(ioctl(m, TIOCPKT, &off) == 0 && write(s, "c", 1) == 1 && read(m, got, 8) == 1 && got[0] == 'c');
+    CHECK(ioctl(s, TIOCPKT, &on) == -1 && errno == ENOTTY);
+    return 0;
+}
+
 int main(void) {
     // Whoever starts this may ignore some, as a shell does for what runs behind.
     for (int each = 1; each < 32; each++) signal(each, SIG_DFL);
-    const struct { const char *name; int (*run)(void); } all[] = {{"lines", lines}, {"signals", signals}, {"ends", ends}, {"in a row", in_a_row}, {"before", before}, {"later", later}, {"rights", rights}, {"orphans", orphans}};
+    const struct { const char *name; int (*run)(void); } all[] = {{"lines", lines}, {"signals", signals}, {"ends", ends}, {"in a row", in_a_row}, {"before", before}, {"later", later}, {"rights", rights}, {"orphans", orphans}, {"packets", packets}};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         fflush(stdout);
         pid_t child = fork();

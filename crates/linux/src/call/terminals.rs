@@ -223,10 +223,15 @@ impl<M: Machine> Linux<'_, M> {
         let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
         let mut done = Done::Wait;
         let mut left = false;
+        // The byte before it, of which a buffer of one is full.
+        let head = usize::from(terminal.packets.load(Ordering::SeqCst) && !buffer.is_empty());
         let mut look = || {
             // Before the look: who prints last, prints before they close.
             left = terminal.is_left();
-            done = terminal.printed(&mut buffer);
+            done = match &mut buffer[head..] {
+                [] if head == 1 && !terminal.master_ready().0 => Done::Wait,
+                rest => terminal.printed(rest),
+            };
             done != Done::Wait || left
         };
         if !look() {
@@ -238,6 +243,7 @@ impl<M: Machine> Linux<'_, M> {
             }
         }
         let Done::Bytes(count) = done else { return Err(Errno::EIO) };
+        let count = count + head;
         self.changed(key_of(&**terminal));
         self.hand_over(to, &buffer[..count])
     }
@@ -463,6 +469,11 @@ impl<M: Machine> Linux<'_, M> {
             0x5424 => put(0),
             0x5423 if self.load_word(with)? == 0 => Ok(0),
             0x5423 => Err(Errno::EINVAL),
+            0x5420 if master => {
+                terminal.packets.store(self.load_word(with)? != 0, Ordering::SeqCst);
+                Ok(0)
+            }
+            0x8004_5438 if master => put(terminal.packets.load(Ordering::SeqCst).into()),
             0x8004_5430 if master => put(terminal.number),
             0x4004_5431 if master => {
                 let lock = self.load_word(with)? != 0;
