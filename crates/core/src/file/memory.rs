@@ -142,6 +142,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// A page of a memory file that is to go, flushed and locked, becomes one of the swap cache, in the slot that it has got, if nobody but the
     /// caller holds it; else the slot is free again. By whoever has taken it off its list.
     pub(crate) fn move_to_swap(&self, n: FrameNumber, slot: u32) -> bool {
+        self.must_be_locked(n);
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let (id, index) = (FileSlot(frame.owner.get(p)), frame.index.get(p));
         let file = self.file_at(id);

@@ -365,6 +365,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// with these of its flags, and the cache's reference. The caller then owns the old frame alone. The look and the change are one step under the
     /// tree's lock: a look afterwards would find a page that somebody has written to in between.
     pub(crate) fn replace_cached(&self, n: FrameNumber, new: FrameNumber, flags: u32) -> bool {
+        self.must_be_locked(n);
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let (file, index) = (self.file_at(FileSlot(frame.owner.get(p))), frame.index.get(p));
         let _guard = file.lock.lock(self);
@@ -381,6 +382,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// dirty; the caller then owns it alone. The look and the taking are one step under the tree's lock,
     /// where every new reference is taken too (PITFALLS 35).
     pub(crate) fn remove_cached(&self, file: &FileState, index: u64, n: FrameNumber) -> bool {
+        self.must_be_locked(n);
         let p = self.platform();
         let _guard = file.lock.lock(self);
         let frame = self.memmap().get(n);

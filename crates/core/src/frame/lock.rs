@@ -15,8 +15,22 @@ impl<P: Platform> Manager<'_, P> {
         self.memmap().get(n).state.load(self.platform(), Ordering::Acquire) & flag::LOCKED != 0
     }
 
+    /// Whoever works on the page has locked it. Looked at where debug assertions are on, and no step of what a CPU does.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn must_be_locked(&self, n: FrameNumber) {
+        #[cfg(all(debug_assertions, not(loom)))]
+        assert!(
+            self.memmap().get(n).state.unseen() & flag::LOCKED != 0,
+            "{n:?} is worked on, and not locked"
+        );
+        _ = n;
+    }
+
     /// Lets go of the page, and wakes who waits for it.
+    #[track_caller]
     pub(crate) fn unlock_page(&self, n: FrameNumber) {
+        self.must_be_locked(n);
         let p = self.platform();
         // Release: partner of the Acquire of the next holder.
         let state =

@@ -23,6 +23,7 @@ use crate::vma::Of;
 pub(crate) fn map_again<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     let (p, frame) = (mm.platform(), mm.memmap().get(n));
     let _scope = charge(p, Scope::RmapWalk);
+    mm.must_be_locked(n);
     let Some(slot) = mm.slot_of(n).filter(|&slot| mm.swap_users(slot) > 0) else { return };
     let reading = Reading::begin(mm);
     let Some(anon_vma) = mm.root.anon_vmas.read(&reading, frame.owner.get(p)) else { return };

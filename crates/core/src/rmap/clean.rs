@@ -36,6 +36,7 @@ use crate::vma::SpaceState;
 pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> bool {
     let mm = batch.manager();
     let p = mm.platform();
+    mm.must_be_locked(n);
     let frame = mm.memmap().get(n);
     // PITFALLS 4: an operation may have taken an entry of this page out, moved its dirty bit to the page, and not have flushed
     // yet: a CPU still writes through it.

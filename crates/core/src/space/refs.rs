@@ -5,6 +5,8 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::FrameNumber;
 use crate::kind::Kind;
+#[cfg(all(debug_assertions, not(loom)))]
+use crate::memmap::flag;
 use crate::memmap::{Frame, FrameVec};
 use crate::paging::Entry;
 use crate::platform::Platform;
@@ -95,6 +97,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         let before = frame.refs.fetch_sub(p, refs, Ordering::AcqRel);
         debug_assert!(before >= refs, "more references are dropped than there are");
         if before == refs {
+            #[cfg(all(debug_assertions, not(loom)))]
+            assert!(frame.state.unseen() & flag::LOCKED == 0, "{n:?} goes, and somebody has locked it");
             self.leave_lists(n);
         }
         before == refs

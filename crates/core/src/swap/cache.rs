@@ -55,6 +55,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// unless an entry names it: then it stays in memory with the slot, if the device takes nothing any more. By whoever has locked the
     /// page. Any spin lock but those of clusters may be held.
     pub(crate) fn swap_add(&self, n: FrameNumber) -> Added {
+        self.must_be_locked(n);
         let (p, frame) = (self.platform(), self.memmap().get(n));
         if let Some(slot) = self.slot_of(n) {
             let stale = frame.state.get(p) & flag::DIRTY != 0;
@@ -77,6 +78,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a slot for a page that the caller has locked, if one is to be had: the slot leads to the page, and nothing names the slot yet. What
     /// undoes it is [`swap_detach`](Self::swap_detach). Any spin lock but those of clusters may be held.
     pub(crate) fn swap_reserve(&self, n: FrameNumber) -> Option<u32> {
+        self.must_be_locked(n);
         let (p, frame) = (self.platform(), self.memmap().get(n));
         // The cache's reference comes first: whoever finds the page there has its own on top.
         frame.refs.fetch_add(p, 1, Ordering::Relaxed);
@@ -90,6 +92,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a page out of the cache, and of the slot its only user, which goes on to have the page. The cache's reference is the user's now. By who
     /// has locked the page.
     pub(crate) fn swap_take_out(&self, n: FrameNumber, slot: u32) {
+        self.must_be_locked(n);
         let cluster = Cluster::of(self, slot);
         debug_assert!(cluster.page(slot) == Some(n) && cluster.users(slot) == 1);
         self.memmap().get(n).set_slot(self.platform(), None);
@@ -204,6 +207,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// slot has its content, or nobody wants that; the caller then owns the page alone. The look and the taking are one
     /// step under the lock under which every reference by the cache's way is taken (PITFALLS 35).
     pub(crate) fn swap_remove(&self, n: FrameNumber, slot: u32) -> bool {
+        self.must_be_locked(n);
         let p = self.platform();
         let cluster = Cluster::of(self, slot);
         let frame = self.memmap().get(n);
@@ -221,6 +225,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a page that the caller holds and has locked out of the cache, unless an entry names its slot or it is gone
     /// from there.
     pub(crate) fn swap_detach(&self, n: FrameNumber, slot: u32) {
+        self.must_be_locked(n);
         let p = self.platform();
         let cluster = Cluster::of(self, slot);
         if cluster.page(slot) != Some(n) || cluster.users(slot) > 0 {
@@ -236,6 +241,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// who has locked it, holds it: with these of its flags, and the cache's reference. The caller then owns the old one alone. One step, as
     /// [`swap_remove`](Self::swap_remove).
     pub(crate) fn swap_replace(&self, n: FrameNumber, slot: u32, new: FrameNumber, flags: u32) -> bool {
+        self.must_be_locked(n);
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let cluster = Cluster::of(self, slot);
         if cluster.page(slot) != Some(n) || !frame.freeze(p) {
@@ -251,6 +257,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a page out of the cache whose content could not be read. The entries go on naming the slot. By whoever has
     /// locked it.
     pub(super) fn swap_forget(&self, n: FrameNumber, slot: u32) {
+        self.must_be_locked(n);
         let cluster = Cluster::of(self, slot);
         self.memmap().get(n).set_slot(self.platform(), None);
         cluster.clear_page(slot);

@@ -159,6 +159,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// What came of a read: with its content the page is on its way to a list.
     fn note_read(&self, one: &Transfer, slot: u32, ahead: bool) -> bool {
         let (p, n) = (self.platform(), one.frame);
+        self.must_be_locked(n);
         let frame = self.memmap().get(n);
         if let Err(error) = one.result {
             if error == DeviceError::Gone {

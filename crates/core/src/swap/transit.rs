@@ -54,6 +54,7 @@ impl<P: Platform> Manager<'_, P> {
 
     /// Gives a page that has none one of these slots, if one is free: it is in the swap cache from now on, and dirty. By whoever has locked the page.
     pub(crate) fn transit_add(&self, n: FrameNumber) -> bool {
+        self.must_be_locked(n);
         let (p, frame) = (self.platform(), self.memmap().get(n));
         if self.root.swap.areas[MAX_AREAS].state.load(p, Ordering::Acquire) != state::TRANSIT {
             return false;

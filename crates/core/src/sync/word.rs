@@ -37,6 +37,12 @@ macro_rules! word {
                 p.touch((&raw const self.0).cast(), access);
                 modelled::Modelled::new(p, &self.0)
             }
+            /// Loads what nobody else changes meanwhile, unseen by the machine: for what looks only whether all is as it must be.
+            #[cfg(all(debug_assertions, not(loom)))]
+            #[allow(dead_code, reason = "of one of the words")]
+            pub(crate) fn unseen(&self) -> $int {
+                self.0.load(Ordering::Relaxed)
+            }
             /// Loads.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]

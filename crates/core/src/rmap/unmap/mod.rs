@@ -30,6 +30,7 @@ pub(crate) fn unmap<P: Platform>(
     may_go: impl Fn(Entry) -> bool,
 ) -> bool {
     let mm = batch.manager();
+    mm.must_be_locked(n);
     let p = mm.platform();
     let frame = mm.memmap().get(n);
     let is_unmapped = || frame.maps.load(p, Ordering::Acquire) == 0;
@@ -51,6 +52,7 @@ pub(crate) fn unmap<P: Platform>(
 /// Unlike `unmap` it does not stop where no entry is counted: a fault may be about to count one.
 pub(crate) fn unmap_all<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> bool {
     let mm = batch.manager();
+    mm.must_be_locked(n);
     walk(mm, n, |mapping| {
         clear(batch, n, &mapping, true);
         ControlFlow::Continue(())
@@ -67,6 +69,7 @@ pub(crate) fn unmap_to_move<P: Platform>(
     mut see: impl FnMut(Entry),
 ) -> bool {
     let mm = batch.manager();
+    mm.must_be_locked(n);
     let p = mm.platform();
     let is_unmapped = || mm.memmap().get(n).maps.load(p, Ordering::Acquire) == 0;
     walk(mm, n, |mapping| {
@@ -82,6 +85,7 @@ pub(crate) fn unmap_to_move<P: Platform>(
 
 /// The same without a batch: a flush for each entry.
 pub(crate) fn unmap_now<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) -> bool {
+    mm.must_be_locked(n);
     walk(mm, n, |mapping| {
         per_page::clear(mm, n, &mapping);
         let_go(mm, n);
