@@ -1,5 +1,30 @@
 //! All tests of this crate from outside, in one binary: the core is generic, and would be compiled anew for each.
 
+/// Long work as tests of its parts, each of which takes a moment: so that one that hangs or fails says where, and all of them run beside each
+/// other. `work` gets a part's number and how many there are.
+macro_rules! parts {
+    ($name:ident, $work:expr, [$($part:ident)+]) => {
+        mod $name {
+            #[allow(unused_imports, reason = "what the work names")]
+            use super::*;
+
+            #[allow(non_camel_case_types, reason = "named as the tests")]
+            #[derive(Clone, Copy)]
+            enum Part { $($part),+ }
+
+            const PARTS: usize = [$(stringify!($part)),+].len();
+
+            $(
+                #[test]
+                fn $part() {
+                    let work: fn(usize, usize) = $work;
+                    work(Part::$part as usize, PARTS);
+                }
+            )+
+        }
+    };
+}
+
 mod allocation;
 mod alone;
 mod architectures;
@@ -73,6 +98,7 @@ mod resched;
 mod residency;
 mod reverse_map;
 mod revoked;
+mod seldom;
 mod shootdown;
 mod shootdown_batch;
 mod shrinker;

@@ -3,7 +3,7 @@
 use crate::machine;
 
 use crate::threads;
-use machine::race::{Cases, Place, at, at_every_touch, every_third, race};
+use machine::race::{Cases, Place, at, at_every_touch, at_places, every_third, race};
 use machine::showing::{private, shared};
 use machine::swapping::{AT, DEVICE, reclaim, sound, squeeze, swapping, take_free};
 use machine::{Happened, Mm, Setup, bare, exhaust, give_back, pages, settled};
@@ -160,33 +160,39 @@ fn rights_that_come_back_while_a_page_leaves_wait_until_it_is_out() {
 }
 
 /// Reclaim has a slot for a page when somebody uses it: the page stays where it is or comes back, and no slot is lost.
-#[test]
-fn a_slot_of_a_page_that_is_used_meanwhile_is_free_again() {
-    for policy in ["linux", "quiet"] {
-        for is_shared in [true, false] {
-            let cases = at_every_touch(&setup(2), &swapping(policy), None, |mm, place| {
-                let (id, files) = if is_shared {
-                    let (id, file) = written(mm, 512, 2);
-                    (id, vec![file])
-                } else {
-                    (machine::swapping::written(mm, 512, 2), vec![])
-                };
-                mm.platform().on(1, || mm.space(id).switch_to().unwrap());
-                mm.drain_lru_batch();
-                let held = take_free(mm);
-                let read = race(mm, every_third(place), || reclaim(mm), || mm.platform().read(mm, id, AT));
-                assert_eq!(read, Ok(AT));
-                give_back(mm, held);
-                sound(mm);
-                let out = used(mm);
-                assert_eq!((seen(mm, 1, id, AT), seen(mm, 1, id, AT + 1)), (Ok(AT), Ok(AT + 1)));
-                end(mm, &[id], &files);
-                out
-            });
-            assert!(!is_shared || cases.count(|&out| out < 2) > 0, "some of them stay");
-        }
-    }
+fn used_while_taken(policy: &str, is_shared: bool) {
+    let cases = at_every_touch(&setup(2), &swapping(policy), None, |mm, place| {
+        let (id, files) = if is_shared {
+            let (id, file) = written(mm, 512, 2);
+            (id, vec![file])
+        } else {
+            (machine::swapping::written(mm, 512, 2), vec![])
+        };
+        mm.platform().on(1, || mm.space(id).switch_to().unwrap());
+        mm.drain_lru_batch();
+        let held = take_free(mm);
+        let read = race(mm, every_third(place), || reclaim(mm), || mm.platform().read(mm, id, AT));
+        assert_eq!(read, Ok(AT));
+        give_back(mm, held);
+        sound(mm);
+        let out = used(mm);
+        assert_eq!((seen(mm, 1, id, AT), seen(mm, 1, id, AT + 1)), (Ok(AT), Ok(AT + 1)));
+        end(mm, &[id], &files);
+        out
+    });
+    assert!(!is_shared || cases.count(|&out| out < 2) > 0, "some of them stay");
 }
+
+parts!(
+    a_slot_of_a_page_that_is_used_meanwhile_is_free_again,
+    |part, parts| {
+        let (policy, is_shared) = (["linux", "quiet"][part % 2], part / 2 % 2 == 0);
+        at_places((part / 4, parts / 4), || used_while_taken(policy, is_shared));
+    },
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11
+    ]
+);
 
 /// Something done with a file.
 type Done = fn(&Mm<'_>, FileId);
@@ -837,25 +843,38 @@ fn met(first: &str, second: &str, out: bool, broken: Option<Rule>, every: fn(Pla
     at_every_touch(&setup(2), &swapping("linux"), broken, |mm, place| meet(mm, every(place), out, both))
 }
 
-#[test]
-fn any_two_who_meet_at_a_page_in_swap_leave_what_one_after_the_other_does() {
-    for first in ["read", "write by copy", "cut", "off"] {
-        for second in OPS.iter().map(|op| op.name) {
-            let cases = met(first, second, true, None, every_third);
-            assert_eq!(cases.count(|&right| !right), 0, "{first} and {second}");
-            assert!(cases.results.len() > 10, "{first} and {second}: {}", cases.results.len());
-        }
-    }
-}
+parts!(
+    any_two_who_meet_at_a_page_in_swap_leave_what_one_after_the_other_does,
+    |part, parts| {
+        let first = ["read", "write by copy", "cut", "off"][part / OPS.len() % 4];
+        let second = OPS[part % OPS.len()].name;
+        let places = (part / OPS.len() / 4, parts / OPS.len() / 4);
+        let cases = at_places(places, || met(first, second, true, None, every_third));
+        assert_eq!(cases.count(|&right| !right), 0, "{first} and {second}");
+        assert!(cases.results.len() > 3, "{first} and {second}: {}", cases.results.len());
+    },
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23 p24
+        p25 p26 p27 p28 p29 p30 p31 p32 p33 p34 p35 p36 p37 p38 p39 p40 p41 p42 p43 p44 p45 p46
+        p47 p48 p49 p50 p51 p52 p53 p54 p55 p56 p57 p58 p59 p60 p61 p62 p63 p64 p65 p66 p67 p68
+        p69 p70 p71
+    ]
+);
 
-#[test]
-fn any_two_who_meet_at_a_page_that_goes_out_leave_what_one_after_the_other_does() {
-    for second in OPS.iter().map(|op| op.name) {
-        let cases = met("page out", second, false, None, every_third);
+parts!(
+    any_two_who_meet_at_a_page_that_goes_out_leave_what_one_after_the_other_does,
+    |part, parts| {
+        let second = OPS[part % OPS.len()].name;
+        let places = (part / OPS.len(), parts / OPS.len());
+        let cases = at_places(places, || met("page out", second, false, None, every_third));
         assert_eq!(cases.count(|&right| !right), 0, "page out and {second}");
-        assert!(cases.results.len() > 20, "page out and {second}: {}", cases.results.len());
-    }
-}
+        assert!(cases.results.len() > 6, "page out and {second}: {}", cases.results.len());
+    },
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23 p24
+        p25 p26
+    ]
+);
 
 #[test]
 fn whoever_comes_while_the_device_has_the_page_waits_or_takes_it_along() {

@@ -3,7 +3,7 @@
 use crate::machine;
 
 use machine::faults::{AT, TO, own, read_all, reclaim_all, run_in, showing};
-use machine::race::{at, at_every_touch, race};
+use machine::race::{at, at_every_touch, at_places, race};
 use machine::showing::Operation;
 use machine::swapping::{DEVICE, end, is_out, read, swapping, take_free, written};
 use machine::{Host, Mm, Setup, bare, give_back, pages, pcp, ticks};
@@ -206,8 +206,7 @@ fn a_sweep_that_begins_while_an_entry_is_cleared_does_not_count() {
     assert!(stale_in_the_middle(Some(Rule::TakeWhatWasJudged)) > 0);
 }
 
-#[test]
-fn a_page_that_is_used_while_it_is_taken_gives_its_slot_back() {
+fn used_while_it_is_taken() {
     let config = Config { page_lists: pcp(1), ..swapping("quiet") };
     let cases = at_every_touch(&setup(2), &config, None, |mm, place| {
         let id = on_cpu_1_written(mm);
@@ -227,6 +226,14 @@ fn a_page_that_is_used_while_it_is_taken_gives_its_slot_back() {
     let used = cases.results.iter().filter(|&&used| used).count();
     assert!(used > 0 && used < cases.results.len(), "{used} of {}", cases.results.len());
 }
+
+parts!(
+    a_page_that_is_used_while_it_is_taken_gives_its_slot_back,
+    |part, parts| at_places((part, parts), used_while_it_is_taken),
+    [
+        p0 p1 p2 p3 p4 p5
+    ]
+);
 
 /// A page of its own that CPU 1 has written with its number, and that goes to swap.
 fn on_cpu_1_written(mm: &Mm<'_>) -> SpaceId {

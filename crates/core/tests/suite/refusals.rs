@@ -38,9 +38,6 @@ enum Cause {
     Mappings,
 }
 
-const CAUSES: [Cause; 7] =
-    [Cause::Frames, Cause::Memory, Cause::Limit, Cause::Read, Cause::Write, Cause::Discard, Cause::Mappings];
-
 /// The most mappings of a space.
 const MAPPINGS: u32 = 12;
 /// Where mappings are that stand in the way of others.
@@ -318,67 +315,122 @@ fn finish(mm: &Mm<'_>, scene: &Scene, group: GroupId) {
 /// No operation needs as much as that.
 const MOST: u32 = 40;
 
-fn every_cause(scenes: &[(&str, Make)], causes: &[Cause]) {
-    let mut times = [0; CAUSES.len()];
-    for scene in scenes {
-        let shows_file = pairs::operations(scene).any(|operation| operation.0 == "copy in");
-        let of_files = if shows_file { &MORE_OF_FILES[..] } else { &[] };
-        for operation in pairs::operations(scene).chain(&MORE).chain(of_files) {
-            // How a large page is refused is in `collapse.rs`: what is given back here need not be in one piece.
-            if ["collapse", "reclaim", "swap off", "swap on", "go and come back"].contains(&operation.0) {
-                continue;
-            }
-            let (plenty, _) = {
-                let _case = Telling(format!("{}: {:?}", scene.0, operation.0));
-                played(scene.1, operation, None)
-            };
-            for &cause in causes {
-                let mut n = 0;
-                while n < MOST {
-                    let _case = Telling(format!("{}: {:?}, {cause:?} {n}", scene.0, operation.0));
-                    let (short, refused) = played(scene.1, operation, Some((cause, n)));
-                    assert_eq!(short, plenty);
-                    times[cause as usize] += u32::from(refused);
-                    if !refused || cause == Cause::Discard {
-                        break;
-                    }
-                    n += 1 + n / 4;
-                }
-            }
+/// Each operation in a scene that can be refused so.
+fn operations_of<'a>(scene: &'a (&'static str, Make)) -> impl Iterator<Item = &'static Operation> + use<'a> {
+    let shows_file = pairs::operations(scene).any(|operation| operation.0 == "copy in");
+    let of_files = if shows_file { &MORE_OF_FILES[..] } else { &[] };
+    // How a large page is refused is in `collapse.rs`: what is given back here need not be in one piece.
+    let others = ["collapse", "reclaim", "swap off", "swap on", "go and come back"];
+    let all = pairs::operations(scene).chain(&MORE).chain(of_files);
+    all.filter(move |operation| !others.contains(&operation.0))
+}
+
+/// Each operation by this cause, at each place; says how often it was refused.
+fn refused_by(scene: &(&str, Make), operation: &Operation, cause: Cause) -> u32 {
+    let (mut n, mut times) = (0, 0);
+    let (plenty, _) = {
+        let _case = Telling(format!("{}: {:?}", scene.0, operation.0));
+        played(scene.1, operation, None)
+    };
+    while n < MOST {
+        let _case = Telling(format!("{}: {:?}, {cause:?} {n}", scene.0, operation.0));
+        let (short, refused) = played(scene.1, operation, Some((cause, n)));
+        assert_eq!(short, plenty);
+        times += u32::from(refused);
+        if !refused || cause == Cause::Discard {
+            break;
+        }
+        n += 1 + n / 4;
+    }
+    times
+}
+
+/// All operations of these scenes by each of these causes, of which this is a part.
+fn every_cause(scenes: &[(&'static str, Make)], causes: &'static [Cause], (part, parts): (usize, usize)) {
+    let operations =
+        scenes.iter().flat_map(|scene| operations_of(scene).map(move |operation| (scene, operation)));
+    let all =
+        operations.flat_map(|(scene, operation)| causes.iter().map(move |&cause| (scene, operation, cause)));
+    for (scene, operation, cause) in all.skip(part).step_by(parts) {
+        refused_by(scene, operation, cause);
+    }
+}
+
+const OF_ITS_OWN: [Cause; 4] = [Cause::Frames, Cause::Memory, Cause::Limit, Cause::Mappings];
+const IN_SWAP: [Cause; 5] = [Cause::Frames, Cause::Memory, Cause::Limit, Cause::Read, Cause::Mappings];
+const OF_A_FILE: [Cause; 5] = [Cause::Limit, Cause::Read, Cause::Write, Cause::Discard, Cause::Mappings];
+const AND_COPIES: [Cause; 5] = [Cause::Limit, Cause::Read, Cause::Write, Cause::Discard, Cause::Mappings];
+const LARGE: [Cause; 3] = [Cause::Memory, Cause::Limit, Cause::Mappings];
+const ON_THE_DISK: [Cause; 5] = [Cause::Memory, Cause::Limit, Cause::Read, Cause::Discard, Cause::Mappings];
+
+parts!(
+    pages_of_its_own,
+    |part, parts| every_cause(&SCENES[..1], &OF_ITS_OWN, (part, parts)),
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7
+    ]
+);
+
+parts!(
+    pages_in_swap,
+    |part, parts| every_cause(&SCENES[1..2], &IN_SWAP, (part, parts)),
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19
+    ]
+);
+
+parts!(
+    pages_of_a_file,
+    |part, parts| every_cause(&SCENES[2..3], &OF_A_FILE, (part, parts)),
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7
+    ]
+);
+
+parts!(
+    pages_of_a_file_and_copies,
+    |part, parts| every_cause(&SCENES[3..4], &AND_COPIES, (part, parts)),
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7
+    ]
+);
+
+parts!(
+    a_large_page,
+    |part, parts| every_cause(&SCENES[4..], &LARGE, (part, parts)),
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11
+    ]
+);
+
+parts!(
+    a_file_on_the_disk,
+    |part, parts| every_cause(&ON_DISK, &ON_THE_DISK, (part, parts)),
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23 p24
+        p25 p26 p27 p28 p29 p30 p31 p32 p33 p34 p35 p36 p37 p38 p39 p40 p41 p42 p43 p44 p45 p46
+        p47 p48 p49 p50 p51 p52 p53 p54 p55 p56 p57 p58 p59 p60 p61 p62 p63
+    ]
+);
+
+type Scenes = &'static [(&'static str, Make)];
+
+#[test]
+fn each_cause_refuses_something() {
+    let all: [(Scenes, &[Cause]); 6] = [
+        (&SCENES[..1], &OF_ITS_OWN),
+        (&SCENES[1..2], &IN_SWAP),
+        (&SCENES[2..3], &OF_A_FILE),
+        (&SCENES[3..4], &AND_COPIES),
+        (&SCENES[4..], &LARGE),
+        (&ON_DISK, &ON_THE_DISK),
+    ];
+    for (scenes, causes) in all {
+        for &cause in causes {
+            let all = scenes.iter().flat_map(|scene| operations_of(scene).map(move |one| (scene, one)));
+            let is_refused =
+                |(scene, one): (&(&'static str, Make), _)| played(scene.1, one, Some((cause, 0))).1;
+            assert!(all.into_iter().any(is_refused), "{cause:?} refuses nothing of {}", scenes[0].0);
         }
     }
-    println!("refused: {times:?} by {CAUSES:?}");
-    for cause in causes {
-        assert!(times[*cause as usize] > 0, "{cause:?} refuses nothing");
-    }
-}
-
-#[test]
-fn pages_of_its_own() {
-    every_cause(&SCENES[..1], &[Cause::Frames, Cause::Memory, Cause::Limit, Cause::Mappings]);
-}
-
-#[test]
-fn pages_in_swap() {
-    every_cause(&SCENES[1..2], &[Cause::Frames, Cause::Memory, Cause::Limit, Cause::Read, Cause::Mappings]);
-}
-
-#[test]
-fn pages_of_a_file() {
-    every_cause(&SCENES[2..3], &[Cause::Limit, Cause::Read, Cause::Write, Cause::Discard, Cause::Mappings]);
-}
-
-#[test]
-fn pages_of_a_file_and_copies() {
-    every_cause(&SCENES[3..4], &[Cause::Limit, Cause::Read, Cause::Write, Cause::Discard, Cause::Mappings]);
-}
-
-#[test]
-fn a_large_page() {
-    every_cause(&SCENES[4..], &[Cause::Memory, Cause::Limit, Cause::Mappings]);
-}
-
-#[test]
-fn a_file_on_the_disk() {
-    every_cause(&ON_DISK, &[Cause::Memory, Cause::Limit, Cause::Read, Cause::Discard, Cause::Mappings]);
 }

@@ -5,7 +5,7 @@ use crate::machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::race::{Cases, Place, at_every_touch, race};
+use machine::race::{Cases, Place, at_every_touch, at_places, race};
 use machine::swapping::{
     AT, DEVICE, anonymous, end, is_out, read, reclaim, sound, squeeze, swapping, take_free, write, written,
 };
@@ -173,14 +173,18 @@ fn written_while_shared(slots: u64) -> Cases<bool> {
     })
 }
 
-#[test]
-fn a_write_fault_and_the_other_spaces_fault_do_not_share_what_is_written() {
-    for slots in [0, 8] {
-        let cases = written_while_shared(slots);
-        assert!(cases.results.len() > 20, "{}", cases.results.len());
+parts!(
+    a_write_fault_and_the_other_spaces_fault_do_not_share_what_is_written,
+    |part, parts| {
+        let slots = [0, 8][part % 2];
+        let cases = at_places((part / 2, parts / 2), || written_while_shared(slots));
+        assert!(cases.results.len() > 1, "{}", cases.results.len());
         assert_eq!(cases.count(|&right| !right), 0, "{slots} slots free");
-    }
-}
+    },
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15
+    ]
+);
 
 /// Tries again where memory was short: the other CPU has it, and gives it back.
 fn insist<T>(mm: &Mm<'_>, attempt: impl Fn() -> Result<T, Error>) -> T {
@@ -314,34 +318,58 @@ fn meet(mm: &Mm<'_>, place: Place, first: Op, second: Op) {
 
 const RECLAIM: Op = Op { name: "reclaim", run: take_pages, shows: Ok };
 
-#[test]
-fn whatever_is_done_in_the_middle_of_reclaim_is_done() {
-    for op in OPS {
-        let cases =
-            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, RECLAIM, op));
-        assert!(cases.results.len() > 40, "{}: {}", op.name, cases.results.len());
-    }
+/// These two at every place, or at those of this part of all.
+fn meet_everywhere(first: Op, second: Op, (part, parts): (usize, usize), least: usize) {
+    let played =
+        || at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, first, second));
+    let cases = at_places((part, parts), played);
+    let count = cases.results.len();
+    assert!(count * parts >= least, "{} and {}: {count}", first.name, second.name);
 }
 
-#[test]
-fn reclaim_in_the_middle_of_whatever_is_done_takes_nothing_away() {
-    for op in OPS {
-        let cases =
-            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, RECLAIM));
-        assert!(cases.results.len() > 15, "{}: {}", op.name, cases.results.len());
-    }
+/// Each operation, and its places in as many parts as there are then.
+fn op_of((part, parts): (usize, usize)) -> (Op, (usize, usize)) {
+    (OPS[part % OPS.len()], (part / OPS.len(), parts / OPS.len()))
 }
 
-#[test]
-fn faults_in_the_middle_of_whatever_is_done_find_every_page() {
-    let faults = OPS[6];
-    for op in OPS.into_iter().filter(|op| !matches!(op.name, "unmap" | "drop")) {
-        let cases =
-            at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, op, faults));
-        assert!(cases.results.len() > 15, "{}: {}", op.name, cases.results.len());
-        at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| meet(mm, place, faults, op));
-    }
-}
+parts!(
+    whatever_is_done_in_the_middle_of_reclaim_is_done,
+    |part, parts| {
+        let (op, places) = op_of((part, parts));
+        meet_everywhere(RECLAIM, op, places, 40);
+    },
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23 p24
+        p25 p26 p27
+    ]
+);
+
+parts!(
+    reclaim_in_the_middle_of_whatever_is_done_takes_nothing_away,
+    |part, parts| {
+        let (op, places) = op_of((part, parts));
+        meet_everywhere(op, RECLAIM, places, 15);
+    },
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23 p24
+        p25 p26 p27
+    ]
+);
+
+parts!(
+    faults_in_the_middle_of_whatever_is_done_find_every_page,
+    |part, parts| {
+        let (op, places) = op_of((part, parts));
+        if !matches!(op.name, "unmap" | "drop") {
+            meet_everywhere(op, OPS[6], places, 15);
+            meet_everywhere(OPS[6], op, places, 0);
+        }
+    },
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23 p24
+        p25 p26 p27
+    ]
+);
 
 /// Whoever goes round and round gives way each time; others get on meanwhile.
 fn gives_up_after(mm: &Mm<'_>, times: u32) {

@@ -136,36 +136,47 @@ fn two_unmaps_at(
     })
 }
 
+parts!(
+    what_is_unmapped_at_the_same_time_is_used_nowhere,
+    |part, _| {
+        let other = [FAR, AT + 2, AT + 100, AT + (1 << 27)][part / 2];
+        let cases = two_unmaps([AT, other], [None, Some(STAYS)][part % 2], None);
+        assert!(cases.results.len() > 100);
+        assert_eq!(cases.count(|&late| late > 0), 0, "{other:#x}: {:?}", cases.results);
+    },
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7
+    ]
+);
+
 #[test]
 fn what_is_unmapped_at_the_same_time_nobody_can_use_when_either_returns() {
-    for other in [FAR, AT + 2, AT + 100, AT + (1 << 27)] {
-        for stays in [None, Some(STAYS)] {
-            let cases = two_unmaps([AT, other], stays, None);
-            assert!(cases.results.len() > 100);
-            assert_eq!(cases.count(|&late| late > 0), 0, "{other:#x}: {:?}", cases.results);
-        }
-    }
+    // The controls of what is above.
     for rule in [Rule::WaitForWhoFlushes, Rule::FlushedIsWhatWasTaken, Rule::FlushBeforeUnmapReturns] {
         assert!(two_unmaps([AT, FAR], Some(STAYS), Some(rule)).count(|&late| late > 0) > 0, "{rule}");
     }
 }
 
-/// A table that goes when both have left, and with neither alone, goes: of whatever level, and whichever end of a range lies under it.
-#[test]
-fn what_two_leave_together_goes_with_the_last() {
-    // Over the end of a table.
-    let across = AT + 7;
-    for (places, stays) in [
-        ([AT, AT + (1 << 18)], None),
-        ([AT + 10, across], Some(AT)),
-        ([across, AT + 10], Some(AT)),
-        ([AT, across], Some(AT + 10)),
-        ([across, AT], Some(AT + 10)),
-    ] {
+// A table that goes when both have left, and with neither alone, goes: of whatever level, and whichever end of a range lies under it.
+parts!(
+    what_two_leave_together_goes_with_the_last,
+    |part, _| {
+        // Over the end of a table.
+        let across = AT + 7;
+        let (places, stays) = [
+            ([AT, AT + (1 << 18)], None),
+            ([AT + 10, across], Some(AT)),
+            ([across, AT + 10], Some(AT)),
+            ([AT, across], Some(AT + 10)),
+            ([across, AT], Some(AT + 10)),
+        ][part];
         let cases = two_unmaps_at(places, stays, None, every_third);
         assert_eq!(cases.count(|&late| late > 0), 0, "{places:x?}: {:?}", cases.results);
-    }
-}
+    },
+    [
+        p0 p1 p2 p3 p4
+    ]
+);
 
 #[test]
 fn what_leaves_is_told_of_once() {
@@ -212,8 +223,7 @@ fn to_a_fault_what_leaves_is_not_there() {
 
 type Op = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
 
-#[test]
-fn what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left() {
+fn in_the_way_of((part, parts): (usize, usize)) {
     let gone = Err(Error::NotMapped(PageNumber(AT)));
     let ops: [(&str, Op, Result<(), Error>); 4] = [
         (
@@ -225,27 +235,36 @@ fn what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left() {
         ("unmap more", |mm, id| mm.space(id).unmap(pages(AT, 4)), gone),
         ("protect", |mm, id| mm.space(id).protect(pages(AT, 2), Prot::Read), gone),
     ];
-    for (name, op, other) in ops {
-        let cases = at_every_touch(&setup(), &bare("linux"), None, |mm, place| {
-            let id = cached(mm, &[AT, AT + 2, FAR]);
-            let unmaps = || mm.space(id).unmap(pages(AT, 2));
-            let first = Cell::new(Ok(()));
-            let told =
-                beside((mm, id), place, || first.set(unmaps()), maps(mm, id, APART + 2), || op(mm, id));
-            let late = caching(mm, AT);
-            leaves(mm);
-            assert_eq!(settled(mm).broken, None);
-            (first.get(), told, late)
-        });
-        let is_right = |&(first, told, late): &(Result<(), Error>, Result<(), Error>, usize)| {
-            // One page is unmapped once, and whoever finds it gone is told so.
-            let once = !name.starts_with("unmap") || first.is_ok() != told.is_ok();
-            late == 0 && (told == Ok(()) || told == other) && (first == Ok(()) || first == gone) && once
-        };
-        assert_eq!(cases.count(|case| !is_right(case)), 0, "{name}: {:?}", cases.results);
-        assert!(cases.count(|case| case.1 == other) > 20, "{name}: {:?}", cases.results);
-    }
+    let (name, op, other) = ops[part % ops.len()];
+    let (first_place, step) = ((part / ops.len()) as u32, (parts / ops.len()) as u32);
+    let cases = at_every_touch(&setup(), &bare("linux"), None, |mm, place| {
+        let Place::Touch(n) = place else { panic!("{place:?}") };
+        let place = Place::Touch(n * step + first_place);
+        let id = cached(mm, &[AT, AT + 2, FAR]);
+        let unmaps = || mm.space(id).unmap(pages(AT, 2));
+        let first = Cell::new(Ok(()));
+        let told = beside((mm, id), place, || first.set(unmaps()), maps(mm, id, APART + 2), || op(mm, id));
+        let late = caching(mm, AT);
+        leaves(mm);
+        assert_eq!(settled(mm).broken, None);
+        (first.get(), told, late)
+    });
+    let is_right = |&(first, told, late): &(Result<(), Error>, Result<(), Error>, usize)| {
+        // One page is unmapped once, and whoever finds it gone is told so.
+        let once = !name.starts_with("unmap") || first.is_ok() != told.is_ok();
+        late == 0 && (told == Ok(()) || told == other) && (first == Ok(()) || first == gone) && once
+    };
+    assert_eq!(cases.count(|case| !is_right(case)), 0, "{name}: {:?}", cases.results);
+    assert!(cases.count(|case| case.1 == other) * step as usize > 20, "{name}: {:?}", cases.results);
 }
+
+parts!(
+    what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left,
+    |part, parts| in_the_way_of((part, parts)),
+    [
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11
+    ]
+);
 
 /// The first page of a large one.
 const LARGE: u64 = AT.next_multiple_of(512) + 0x4000;

@@ -58,6 +58,19 @@ pub fn every_third(place: Place) -> Place {
     }
 }
 
+thread_local! {
+    /// Which of all places are played, where no rule is broken: each so many of them, from this one on.
+    static PLACES: std::cell::Cell<(u32, u32)> = const { std::cell::Cell::new((0, 1)) };
+}
+
+/// Does this at a part of the places: see `parts!`.
+pub fn at_places<R>((part, parts): (usize, usize), work: impl FnOnce() -> R) -> R {
+    let before = PLACES.replace((part as u32, parts as u32));
+    let result = work();
+    PLACES.set(before);
+    result
+}
+
 /// What came of each case.
 pub struct Cases<R> {
     pub results: Vec<R>,
@@ -72,7 +85,7 @@ impl<R> Cases<R> {
     }
 }
 
-/// Plays `case` at every touch of CPU 0's. With no rule broken none may fall, nor hang.
+/// Plays `case` at every touch of CPU 0's, or at a part of them ([`at_places`]). With no rule broken none may fall, nor hang.
 pub fn at_every_touch<R>(
     setup: &Setup,
     config: &Config,
@@ -80,12 +93,13 @@ pub fn at_every_touch<R>(
     case: impl Fn(&Mm<'_>, Place) -> R,
 ) -> Cases<R> {
     let fell = std::cell::Cell::new(0);
+    let (part, parts) = if broken.is_none() { PLACES.get() } else { (0, 1) };
     let (results, hung) = everywhere_as(setup, config, broken, |mm, n| {
         // Only from `race` on is anything placed.
         mm.platform().all_placed();
         mm.platform().patient.set(true);
         assert!(n < 50_000, "the work has no end");
-        match catch_unwind(AssertUnwindSafe(|| case(mm, Place::Touch(n)))) {
+        match catch_unwind(AssertUnwindSafe(|| case(mm, Place::Touch(n * parts + part)))) {
             Ok(result) => Some(result),
             Err(payload) if broken.is_none() || payload.is::<StandsStill>() => resume_unwind(payload),
             Err(_) => {
