@@ -37,9 +37,9 @@ macro_rules! word {
                 p.touch((&raw const self.0).cast(), access);
                 modelled::Modelled::new(p, &self.0)
             }
-            /// Loads what nobody else changes meanwhile, unseen by the machine: for what looks only whether all is as it must be.
-            #[cfg(all(debug_assertions, not(loom)))]
+            /// What lies there, unseen by the machine: for events, and for looks at what nobody else changes meanwhile.
             #[allow(dead_code, reason = "of one of the words")]
+            #[inline(always)]
             pub(crate) fn unseen(&self) -> $int {
                 self.0.load(Ordering::Relaxed)
             }
@@ -60,11 +60,6 @@ macro_rules! word {
             #[inline(always)]
             pub fn get<P: Hooks>(&self, p: &P) -> $int {
                 self.load(p, Ordering::Relaxed)
-            }
-            /// What lies there, for an event: no access that a machine counts, nor a step of a model.
-            #[inline(always)]
-            pub fn peek(&self) -> $int {
-                self.0.load(Ordering::Relaxed)
             }
             /// Stores under a lock.
             #[cfg_attr(loom, track_caller)]

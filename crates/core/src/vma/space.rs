@@ -99,7 +99,7 @@ impl SpaceState {
 
     /// The same, for an event.
     pub fn root_for_event(&self) -> FrameNumber {
-        FrameNumber(self.root.peek())
+        FrameNumber(self.root.unseen())
     }
 
     /// From now on the space can be used.
