@@ -138,8 +138,8 @@ pub(crate) struct Process {
     pub meters: Spin<[(u64, u64); 2]>,
     /// Its timers, by number.
     pub timers: Spin<BTreeMap<u32, Ringer>>,
-    /// What is undone of semaphores when it ends.
-    pub undo: Spin<Vec<crate::semaphores::Undo>>,
+    /// The sets of semaphores of which something may be undone when it ends.
+    pub undo: Spin<Vec<alloc::sync::Weak<crate::semaphores::Set>>>,
     /// Since when it is.
     pub began: u64,
     /// How long threads of it that have ended did not wait, and children that were waited for.

@@ -1,16 +1,16 @@
 //! Sets of semaphores (System V): several are changed in one step, or none is.
 
-use alloc::sync::Weak;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::errno::Errno;
 use crate::sync::Spin;
 
-/// What a process has done to a semaphore, and what is undone when it ends.
-pub struct Undo {
-    pub set: Weak<Set>,
-    pub index: u16,
-    pub by: i32,
+/// What is undone of a semaphore when a process ends.
+struct Undo {
+    pid: u32,
+    index: u16,
+    by: i32,
 }
 
 /// The highest value.
@@ -50,9 +50,16 @@ struct Waiter {
     answer: Option<Result<(), Errno>>,
 }
 
+/// The semaphores of a set, and what is undone of them.
+#[derive(Default)]
+struct Values {
+    all: Vec<Semaphore>,
+    undos: Vec<Undo>,
+}
+
 #[derive(Default)]
 struct State {
-    all: Vec<Semaphore>,
+    values: Values,
     gone: bool,
     /// When it was last used, and changed, in seconds since 1970.
     times: [u64; 2],
@@ -61,51 +68,80 @@ struct State {
     tickets: u64,
 }
 
-/// Takes all steps, or none: then it is said for what it would wait.
-fn take_steps(all: &mut [Semaphore], steps: &[Step], pid: u32) -> Result<Option<Blocked>, Errno> {
-    for (taken, step) in steps.iter().enumerate() {
-        let value = &mut all[usize::from(step.index)].value;
-        let new = *value + i32::from(step.by);
-        let waits = if step.by == 0 { *value != 0 } else { new < 0 };
-        if !waits && new <= HIGHEST {
-            *value = new;
-            continue;
+impl Values {
+    /// Takes all steps, or none: then it is said for what it would wait.
+    fn take(&mut self, steps: &[Step], pid: u32) -> Result<Option<Blocked>, Errno> {
+        let all = &mut self.all;
+        for (taken, step) in steps.iter().enumerate() {
+            let value = &mut all[usize::from(step.index)].value;
+            let new = *value + i32::from(step.by);
+            let waits = if step.by == 0 { *value != 0 } else { new < 0 };
+            if !waits && new <= HIGHEST {
+                *value = new;
+                continue;
+            }
+            for step in &steps[..taken] {
+                all[usize::from(step.index)].value -= i32::from(step.by);
+            }
+            return match () {
+                () if !waits => Err(Errno::ERANGE),
+                () if step.at_once => Err(Errno::EAGAIN),
+                () => Ok(Some((usize::from(step.index), usize::from(step.by == 0)))),
+            };
         }
-        for step in &steps[..taken] {
-            all[usize::from(step.index)].value -= i32::from(step.by);
-        }
-        return match () {
-            () if !waits => Err(Errno::ERANGE),
-            () if step.at_once => Err(Errno::EAGAIN),
-            () => Ok(Some((usize::from(step.index), usize::from(step.by == 0)))),
-        };
+        steps.iter().for_each(|step| all[usize::from(step.index)].pid = pid);
+        // In the same step: whoever sets a value later forgets it.
+        steps.iter().filter(|step| step.undo && step.by != 0).for_each(|step| self.note(step, pid));
+        Ok(None)
     }
-    steps.iter().for_each(|step| all[usize::from(step.index)].pid = pid);
-    Ok(None)
+
+    /// A step is to be undone.
+    fn note(&mut self, step: &Step, pid: u32) {
+        let by = -i32::from(step.by);
+        match self.undos.iter_mut().find(|undo| (undo.pid, undo.index) == (pid, step.index)) {
+            Some(undo) => undo.by = (undo.by + by).clamp(-HIGHEST, HIGHEST),
+            None => self.undos.push(Undo { pid, index: step.index, by }),
+        }
+        self.undos.retain(|undo| undo.by != 0);
+    }
+
+    /// What was done before to these is nothing to be undone.
+    fn forget(&mut self, range: &Range<usize>) {
+        self.undos.retain(|undo| !range.contains(&usize::from(undo.index)));
+    }
+}
+
+impl Waiter {
+    /// It changes nothing.
+    fn only_looks(&self) -> bool {
+        self.steps.iter().all(|step| step.by == 0)
+    }
 }
 
 impl State {
-    /// Something has changed: what others wait for is done, as far as it goes now.
+    /// Something has changed: what others wait for is done, as far as it goes now. Those who change nothing come first: what they wait for may last until the
+    /// next change only.
     fn settle(&mut self, now: u64) {
-        let mut at = 0;
-        while let Some(waiter) = self.waiters.get_mut(at) {
-            at += 1;
-            if waiter.answer.is_some() {
-                continue;
-            }
-            match take_steps(&mut self.all, &waiter.steps, waiter.pid) {
+        while self.settle_some(true, now) || self.settle_some(false, now) {}
+    }
+
+    /// The same for those who change nothing, or for the first of the others for whom it goes; returns whether that one has changed something.
+    fn settle_some(&mut self, looks: bool, now: u64) -> bool {
+        let waits = |waiter: &&mut Waiter| waiter.answer.is_none() && waiter.only_looks() == looks;
+        for waiter in self.waiters.iter_mut().filter(waits) {
+            match self.values.take(&waiter.steps, waiter.pid) {
                 Ok(Some(blocked)) => waiter.blocked = blocked,
                 Ok(None) => {
                     waiter.answer = Some(Ok(()));
                     self.times[0] = now;
-                    // Those before it may go on by what it has done.
-                    if waiter.steps.iter().any(|step| step.by != 0) {
-                        at = 0;
+                    if !looks {
+                        return true;
                     }
                 }
                 Err(error) => waiter.answer = Some(Err(error)),
             }
         }
+        false
     }
 }
 
@@ -116,7 +152,7 @@ impl Set {
     /// So many, all 0.
     pub fn new(count: usize, now: u64) -> Set {
         Set(Spin::new(State {
-            all: alloc::vec![Semaphore::default(); count],
+            values: Values { all: alloc::vec![Semaphore::default(); count], undos: Vec::new() },
             times: [0, now],
             ..State::default()
         }))
@@ -124,7 +160,7 @@ impl Set {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.0.with(|state| state.all.len())
+        self.0.with(|state| state.values.all.len())
     }
 
     /// When it was last used, and changed.
@@ -141,10 +177,10 @@ impl Set {
             if state.gone {
                 return Err(Errno::EIDRM);
             }
-            if steps.iter().any(|step| usize::from(step.index) >= state.all.len()) {
+            if steps.iter().any(|step| usize::from(step.index) >= state.values.all.len()) {
                 return Err(Errno::EFBIG);
             }
-            let Some(blocked) = take_steps(&mut state.all, steps, pid)? else {
+            let Some(blocked) = state.values.take(steps, pid)? else {
                 state.times[0] = now;
                 state.settle(now);
                 return Ok(None);
@@ -189,12 +225,12 @@ impl Set {
     /// `EINVAL`.
     pub fn get(&self, index: u64) -> Result<Semaphore, Errno> {
         let index = usize::try_from(index).map_err(|_| Errno::EINVAL)?;
-        self.0.with(|state| state.all.get(index).copied()).ok_or(Errno::EINVAL)
+        self.0.with(|state| state.values.all.get(index).copied()).ok_or(Errno::EINVAL)
     }
 
     /// All values.
     pub fn values(&self) -> Vec<i32> {
-        self.0.with(|state| state.all.iter().map(|one| one.value).collect())
+        self.0.with(|state| state.values.all.iter().map(|one| one.value).collect())
     }
 
     /// Sets values, from one on.
@@ -207,11 +243,16 @@ impl Set {
         }
         let from = usize::try_from(from).map_err(|_| Errno::EINVAL)?;
         self.0.with(|state| {
-            let all = state.all.get_mut(from..).filter(|all| all.len() >= values.len() && !values.is_empty());
+            let all = state
+                .values
+                .all
+                .get_mut(from..)
+                .filter(|all| all.len() >= values.len() && !values.is_empty());
             let all = all.ok_or(Errno::EINVAL)?;
             for (one, &value) in all.iter_mut().zip(values) {
                 (one.value, one.pid) = (value, pid);
             }
+            state.values.forget(&(from..from + values.len()));
             state.times[1] = now;
             state.settle(now);
             Ok(())
@@ -219,11 +260,14 @@ impl Set {
     }
 
     /// What a process has done is undone, as far as that goes.
-    pub fn undo(&self, index: u16, by: i32, pid: u32, now: u64) {
+    pub fn undo(&self, pid: u32, now: u64) {
         self.0.with(|state| {
-            if let Some(one) = state.all.get_mut(usize::from(index)) {
-                (one.value, one.pid) = ((one.value + by).clamp(0, HIGHEST), pid);
+            let Values { all, undos } = &mut state.values;
+            for undo in undos.iter().filter(|undo| undo.pid == pid) {
+                let one = &mut all[usize::from(undo.index)];
+                (one.value, one.pid) = ((one.value + undo.by).clamp(0, HIGHEST), pid);
             }
+            undos.retain(|undo| undo.pid != pid);
             state.settle(now);
         });
     }
@@ -284,5 +328,39 @@ mod tests {
         set.end();
         assert_eq!([waits[0], waits[1], last].map(|ticket| set.leave(ticket)), [Some(Ok(())); 3]);
         assert_eq!((set.values(), set.leave(last)), (alloc::vec![0, 0], None));
+    }
+
+    #[test]
+    fn who_only_looks_is_answered_before_who_changes() {
+        let set = Set::new(1, 0);
+        assert_eq!(set.take(&[step(0, 1)], 1, 0), Ok(None));
+        let takes = set.take(&[step(0, 0), step(0, 1)], 2, 0).unwrap().unwrap();
+        let looks = set.take(&[step(0, 0)], 3, 0).unwrap().unwrap();
+        let again = set.take(&[step(0, 0), step(0, 1)], 4, 0).unwrap().unwrap();
+        assert_eq!(set.take(&[step(0, -1)], 1, 0), Ok(None));
+        assert!(set.has_answer(takes) && set.has_answer(looks) && !set.has_answer(again));
+        assert_eq!(set.values(), [1]);
+    }
+
+    #[test]
+    fn what_was_done_before_a_value_was_set_is_not_undone() {
+        let set = Set::new(2, 0);
+        let undone = |index, by| Step { undo: true, ..step(index, by) };
+        assert_eq!(set.take(&[undone(0, 3), undone(1, 2)], 7, 0), Ok(None));
+        // One waits, and has it by somebody else's step before a value is set.
+        let waits = set.take(&[undone(0, -4)], 8, 0).unwrap().unwrap();
+        assert_eq!(set.take(&[step(0, 1)], 9, 0), Ok(None));
+        assert_eq!(set.set(0, &[5], 9, 0), Ok(()));
+        assert_eq!(set.leave(waits), Some(Ok(())));
+        set.undo(8, 0);
+        set.undo(7, 0);
+        assert_eq!(set.values(), [5, 0], "of the second all is");
+        assert_eq!(set.take(&[undone(0, -2), undone(0, 1)], 7, 0), Ok(None));
+        // Whoever waits for it has what is undone.
+        let last = set.take(&[step(0, -5)], 9, 0).unwrap().unwrap();
+        set.undo(7, 0);
+        assert_eq!((set.leave(last), set.values()), (Some(Ok(())), alloc::vec![0, 0]));
+        set.undo(7, 0);
+        assert_eq!(set.values(), [0, 0], "once");
     }
 }

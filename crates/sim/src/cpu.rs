@@ -53,7 +53,8 @@ pub struct Cpu {
     pub irqs: Cell<bool>,
     /// It has told the engine when it goes on, and an interrupt may wake it before.
     pub parked: Cell<bool>,
-    mode: Cell<Mode>,
+    /// What it does.
+    pub mode: Cell<Mode>,
 
     mode_since: Cell<u64>,
     spent: [Cell<u64>; 3],

@@ -36,16 +36,18 @@ impl Left {
     }
 
     /// A CPU begins a flush of a space. Returns how many others are asked that no longer use it, by what is said of each: they leave the mask.
+    /// One that is lazy is asked only if tables go.
     pub fn asked(
         &mut self,
         by: u16,
         root: FrameNumber,
         tables: bool,
         now: u64,
-        uses: impl Fn(u16) -> bool,
+        (uses, lazy): (impl Fn(u16) -> bool, impl Fn(u16) -> bool),
     ) -> u64 {
         let Some(seen) = self.0.get_mut(&root) else { return 0 };
-        let looks = now >= seen.trim;
+        // Who is alone looks for nobody.
+        let looks = now >= seen.trim && seen.mask.iter().any(|&cpu| cpu != by);
         if looks {
             seen.trim = now + TRIM;
         }
@@ -53,7 +55,7 @@ impl Left {
             return 0;
         }
         let before = seen.mask.len();
-        seen.mask.retain(|&cpu| cpu == by || uses(cpu));
+        seen.mask.retain(|&cpu| cpu == by || uses(cpu) || (!tables && lazy(cpu)));
         (before - seen.mask.len()) as u64
     }
 }
@@ -68,17 +70,22 @@ mod tests {
     fn who_has_left_is_asked_once_if_tables_go_and_otherwise_by_one_flush_in_a_second() {
         let mut left = Left::default();
         let uses = |cpu| cpu == 0;
+        let asked = |left: &mut Left, by, root, tables, now| {
+            left.asked(by, root, tables, now, (uses, |cpu| cpu == 4))
+        };
         (0..3).for_each(|cpu| left.loads(cpu, ROOT, 10));
-        assert_eq!(left.asked(0, ROOT, false, 9 + TRIM, uses), 0, "the first second");
-        assert_eq!(left.asked(0, ROOT, true, 9 + TRIM, uses), 2);
-        assert_eq!(left.asked(0, ROOT, true, 9 + TRIM, uses), 0, "they were found gone");
-        left.loads(1, ROOT, 9 + TRIM);
-        assert_eq!(left.asked(0, ROOT, false, 10 + TRIM, uses), 1, "a second later");
-        left.loads(1, ROOT, 10 + TRIM);
-        assert_eq!(left.asked(0, ROOT, false, 9 + 2 * TRIM, uses), 0, "and not again in the next");
-        assert_eq!(left.asked(1, ROOT, true, 9 + 2 * TRIM, uses), 0, "and nobody asks itself");
-        assert_eq!(left.asked(0, FrameNumber(8), true, 40, uses), 0, "another space");
+        assert_eq!(asked(&mut left, 0, ROOT, false, 9 + TRIM), 0, "the first second");
+        assert_eq!(asked(&mut left, 0, ROOT, true, 9 + TRIM), 2);
+        assert_eq!(asked(&mut left, 0, ROOT, true, 10 + TRIM), 0, "they were found gone");
+        left.loads(1, ROOT, 11 + TRIM);
+        assert_eq!(asked(&mut left, 0, ROOT, false, 12 + TRIM), 1, "nobody has looked since, but one alone");
+        left.loads(1, ROOT, 12 + TRIM);
+        left.loads(4, ROOT, 12 + TRIM);
+        assert_eq!(asked(&mut left, 0, ROOT, false, 11 + 2 * TRIM), 0, "and not again in the next");
+        assert_eq!(asked(&mut left, 1, ROOT, false, 12 + 2 * TRIM), 0, "nobody asks itself, nor who is lazy");
+        assert_eq!(asked(&mut left, 1, ROOT, true, 13 + 2 * TRIM), 1, "unless tables go");
+        assert_eq!(asked(&mut left, 0, FrameNumber(8), true, 40), 0, "another space");
         left.ends(ROOT);
-        assert_eq!(left.asked(0, ROOT, true, 3 * TRIM, uses), 0, "one that has ended");
+        assert_eq!(asked(&mut left, 0, ROOT, true, 3 * TRIM), 0, "one that has ended");
     }
 }

@@ -9,7 +9,7 @@ use quietmm::platform::{
 use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
 use quietmm_workloads::{Op, Tally};
 
-use crate::cpu::MOST_TAGS;
+use crate::cpu::{MOST_TAGS, Mode};
 use crate::profile::Place;
 use crate::sim::Sim;
 use crate::tlb::GLOBAL;
@@ -277,7 +277,8 @@ impl<const FAULTS: bool> Hooks for Sim<'_, FAULTS> {
             Event::FlushBegins { root, tables } => {
                 if let Some(left) = &mut *self.left.borrow_mut() {
                     let uses = |cpu: u16| self.cpus[usize::from(cpu)].root.get() == root;
-                    let asked = left.asked(cpu.id, root, tables, cpu.now.get(), uses);
+                    let lazy = |cpu: u16| self.cpus[usize::from(cpu)].mode.get() == Mode::Idle;
+                    let asked = left.asked(cpu.id, root, tables, cpu.now.get(), (uses, lazy));
                     *self.tallies.borrow_mut().entry(Tally::LeftAsked).or_default() += asked;
                 }
             }

@@ -569,7 +569,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         let _interrupt = self.within(Own::Interrupt);
         if mode == Mode::Idle {
             let _wake = self.within(Own::Wake);
-            let asked = cpu.ipi_at.get() <= cpu.now.get();
+            let asked = cpu.ipi_at.get() <= cpu.now.get() && cpu.kick_at.get() > cpu.now.get();
             self.advance(if asked { cost.idle_answer() } else { cost.idle_wake });
         }
         self.advance(cost.irq_enter + cost.irq_work);

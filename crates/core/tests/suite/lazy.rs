@@ -231,7 +231,9 @@ fn written_while_reclaimed(policy: &str, write_first: bool) -> usize {
         let shows = [0, 1].map(|cpu| host.on(cpu, || host.read(mm, id, AT + 1)));
         shows == [Ok(6); 2] && host.stale.get() == 0
     });
-    assert!(cases.results.len() > 3, "{} places", cases.results.len());
+    // Reclaim's places are in parts.
+    let least = if write_first { 10 } else { 3 };
+    assert!(cases.results.len() > least, "{} places", cases.results.len());
     cases.count(|sound| !sound)
 }
 

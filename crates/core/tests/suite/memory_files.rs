@@ -846,6 +846,7 @@ fn met(first: &str, second: &str, out: bool, broken: Option<Rule>, every: fn(Pla
 parts!(
     any_two_who_meet_at_a_page_in_swap_leave_what_one_after_the_other_does,
     |part, parts| {
+        assert!(parts.is_multiple_of(4 * OPS.len()), "all of them");
         let first = ["read", "write by copy", "cut", "off"][part / OPS.len() % 4];
         let second = OPS[part % OPS.len()].name;
         let places = (part / OPS.len() / 4, parts / OPS.len() / 4);
@@ -864,6 +865,7 @@ parts!(
 parts!(
     any_two_who_meet_at_a_page_that_goes_out_leave_what_one_after_the_other_does,
     |part, parts| {
+        assert!(parts.is_multiple_of(OPS.len()), "all of them");
         let second = OPS[part % OPS.len()].name;
         let places = (part / OPS.len(), parts / OPS.len());
         let cases = at_places(places, || met("page out", second, false, None, every_third));

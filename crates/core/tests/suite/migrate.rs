@@ -208,6 +208,28 @@ fn pages_that_nobody_maps_move_in_their_cache() {
     });
 }
 
+/// A page that was used, and is used once more where it has moved to, was used twice.
+#[test]
+fn what_is_known_of_a_pages_use_goes_with_it() {
+    let activated = |used: bool| {
+        at(&two_nodes(), &swapping("linux"), None, |mm| {
+            let file = mm.create_file(COUNT).unwrap();
+            let id = mapped(mm, shared(file), COUNT);
+            // They come without being used.
+            mm.space(id).advise(pages(AT, COUNT), Advice::WillNeed).unwrap();
+            if used {
+                (0..COUNT).for_each(|page| assert!(copied(mm, file, page).is_ok()));
+            }
+            assert_eq!(mm.file(file).migrate(0, COUNT, anywhere(), FAR), moved(COUNT));
+            (AT..AT + COUNT).for_each(|page| assert!(read_in(mm, id, page).is_ok()));
+            let before = counted(mm, Counter::PgActivate);
+            squeeze(mm);
+            counted(mm, Counter::PgActivate) - before
+        })
+    };
+    assert_eq!((activated(true), activated(false)), (COUNT, 0));
+}
+
 #[test]
 fn what_finds_no_room_or_is_pinned_stays_and_is_counted() {
     at(&two_nodes(), &swapping("linux"), None, |mm| {

@@ -645,5 +645,10 @@ parts!(
 
 #[test]
 fn some_operations_run_out_of_memory() {
-    assert!((0..240).any(|part| with_less_memory((part, 240)) > 0), "none was refused");
+    let mut times = 0;
+    let often = (0..240).any(|part| {
+        times += with_less_memory((part, 240));
+        times > 4
+    });
+    assert!(often, "{times} were refused");
 }

@@ -176,7 +176,10 @@ static int collapses(void) {
     if (known) fclose(known);
     if (!has) return 0;
     for (unsigned long at = 0; at < 2 * large; at += PAGE) p[at] = (char)(at / PAGE);
-    CHECK(madvise(p, 2 * large, MADV_COLLAPSE) == 0);
+    // The host may have no large page to spare, or be too old.
+    int done = madvise(p, 2 * large, MADV_COLLAPSE);
+    if (done != 0 && !strict) return 0;
+    CHECK(done == 0);
     int kept = 1;
     for (unsigned long at = 0; at < 2 * large; at += PAGE) kept &= p[at] == (char)(at / PAGE) && p[at + 1] == 0;
     CHECK(kept && madvise(p, 2 * large, MADV_COLLAPSE) == 0);

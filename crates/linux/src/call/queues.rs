@@ -1,6 +1,6 @@
 //! Calls about semaphores and messages of System V.
 
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 
 use crate::errno::{Answer, Errno};
@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::messages::{LONGEST, Message, Queue};
 use crate::numbered::MOST;
 use crate::process::{Process, Thread};
-use crate::semaphores::{HIGHEST, Set, Step, Undo};
+use crate::semaphores::{HIGHEST, Set, Step};
 use crate::sync::key_of;
 
 const REMOVE: u64 = 0;
@@ -72,6 +72,14 @@ impl<M: Machine> Linux<'_, M> {
         let steps: Vec<Step> = bytes.chunks_exact(6).map(step).collect();
         let (_, set) = self.semaphores.get(id)?;
         let pid = thread.process.pid;
+        if steps.iter().any(|step| step.undo) {
+            thread.process.undo.with(|sets| {
+                sets.retain(|one| one.strong_count() > 0);
+                if !sets.iter().any(|one| one.as_ptr() == Arc::as_ptr(&set)) {
+                    sets.push(Arc::downgrade(&set));
+                }
+            });
+        }
         if let Some(ticket) = set.take(&steps, pid, self.seconds())? {
             let how = self.wait(thread, key_of(&*set), until, || set.has_answer(ticket));
             // What was done for it meanwhile is done.
@@ -81,42 +89,16 @@ impl<M: Machine> Linux<'_, M> {
                 (None, _) => return Err(Errno::EINTR),
             }
         }
-        thread.process.undo.with(|undo| {
-            for step in steps.iter().filter(|step| step.undo && step.by != 0) {
-                let same = |one: &&mut Undo| one.index == step.index && one.set.as_ptr() == Arc::as_ptr(&set);
-                match undo.iter_mut().find(same) {
-                    Some(one) => one.by = (one.by - i32::from(step.by)).clamp(-HIGHEST, HIGHEST),
-                    None => undo.push(Undo {
-                        set: Arc::downgrade(&set),
-                        index: step.index,
-                        by: -i32::from(step.by),
-                    }),
-                }
-            }
-            undo.retain(|one| one.by != 0 && one.set.strong_count() > 0);
-        });
         self.machine.wake(key_of(&*set));
         Ok(0)
     }
 
     /// A process has ended, and what it has done is undone.
     pub(crate) fn undo(&self, process: &Process) {
-        for Undo { set, index, by } in process.undo.with(core::mem::take) {
-            if let Some(set) = set.upgrade() {
-                set.undo(index, by, process.pid, self.seconds());
-                self.machine.wake(key_of(&*set));
-            }
+        for set in process.undo.with(core::mem::take).iter().filter_map(Weak::upgrade) {
+            set.undo(process.pid, self.seconds());
+            self.machine.wake(key_of(&*set));
         }
-    }
-
-    /// Values were set: what processes had done before is nothing to be undone.
-    fn forget(&self, set: &Arc<Set>, index: Option<u64>) {
-        let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        let meant = |one: &Undo| {
-            one.set.as_ptr() == Arc::as_ptr(set) && index.is_none_or(|index| u64::from(one.index) == index)
-        };
-        all.iter().for_each(|process| process.undo.with(|undo| undo.retain(|one| !meant(one))));
-        self.machine.wake(key_of(&**set));
     }
 
     pub(crate) fn semctl(&self, thread: &Thread, [id, index, what, with]: [u64; 4]) -> Answer {
@@ -175,7 +157,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             SET_VALUE => {
                 set.set(u64::from(index as u32), &[with as i32], pid, now)?;
-                self.forget(&set, Some(u64::from(index as u32)));
+                self.machine.wake(key_of(&*set));
                 Ok(0)
             }
             SET_VALUES => {
@@ -183,7 +165,7 @@ impl<M: Machine> Linux<'_, M> {
                 self.machine.read_user(with, &mut bytes)?;
                 let value = |one: &[u8]| i32::from(u16::from_le_bytes([one[0], one[1]]));
                 set.set(0, &bytes.chunks_exact(2).map(value).collect::<Vec<_>>(), pid, now)?;
-                self.forget(&set, None);
+                self.machine.wake(key_of(&*set));
                 Ok(0)
             }
             _ => Err(Errno::EINVAL),

@@ -109,10 +109,17 @@ impl<M: Machine> Linux<'_, M> {
             if open.has(flag::NO_WAIT) {
                 return Err(Errno::EAGAIN);
             }
+            let mut refused = false;
             let how = self.wait(thread, key_of(&*socket.inbox), self.until(socket, 0), || {
-                found = socket.inbox.receive(most, socket.is_stream(), false);
-                found.is_some()
+                refused = socket.take_refusal();
+                if !refused {
+                    found = socket.inbox.receive(most, socket.is_stream(), false);
+                }
+                refused || found.is_some()
             });
+            if refused {
+                return Err(Errno::ECONNREFUSED);
+            }
             if how == Waited::Interrupted {
                 return Err(AGAIN);
             }

@@ -51,6 +51,10 @@ impl<M: Machine> Linux<'_, M> {
         }
         // Packets of the network are lost where nobody is, and where there is no room.
         let may_be_lost = socket.kind == kind::PACKETS && socket.family != UNIX;
+        // Nobody took an earlier one: it is told once, and this is not sent.
+        if may_be_lost && socket.take_refusal() {
+            return Err(Errno::ECONNREFUSED);
+        }
         let inbox: Arc<Inbox> = match to {
             Some(address) if !stream => {
                 let found = self.find_socket(thread, socket, &address);
@@ -68,9 +72,6 @@ impl<M: Machine> Linux<'_, M> {
                         Ok(found) => found,
                         // It hears of that with what it asks next.
                         Err(Errno::ECONNREFUSED) => {
-                            if socket.take_refusal() {
-                                return Err(Errno::ECONNREFUSED);
-                            }
                             socket.refuse();
                             self.changed(key_of(&*socket.inbox));
                             return Ok(whole);
