@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use crate::kernel::Linux;
 use crate::layout::text;
 use crate::machine::Machine;
+use crate::network::{INET, INET6, as_seen};
 use crate::open::{Kind, Open};
 use crate::socket::{Socket, kind};
 
@@ -21,8 +22,6 @@ pub enum Table {
 }
 
 const UNIX: u16 = 1;
-const INET: u16 = 2;
-const INET6: u16 = 10;
 
 /// States, by Linux's numbers.
 mod state {
@@ -59,7 +58,7 @@ fn state_of(socket: &Socket) -> Option<u8> {
 
 fn network_line(index: usize, number: u64, socket: &Socket, state: u8, long: bool) -> String {
     let own = address(Some(&socket.own()), long);
-    let other = socket.peer().map(|peer| crate::call::as_seen(socket.family, &peer.address));
+    let other = socket.peer().map(|peer| as_seen(socket.family, &peer.address));
     let other = address(other.as_deref(), long);
     let waiting = socket.state.with(|state| state.waiting.as_ref().map(|(all, _)| all.len()));
     let bytes = waiting.unwrap_or_else(|| socket.inbox.len(socket.is_stream()));

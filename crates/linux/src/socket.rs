@@ -2,8 +2,6 @@
 //!
 //! Each socket has an inbox. Two that are connected know each other's, and never each other: who closes leaves word in both.
 
-mod names;
-
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,7 +11,7 @@ use crate::open::Open;
 use crate::sync::{Spin, key_of};
 use crate::tree::{Leaving, Left};
 
-pub use names::{Names, shares};
+pub use crate::socket_names::{Names, shares};
 
 /// Bytes that wait in an inbox at most.
 pub const ROOM: usize = 212_992;

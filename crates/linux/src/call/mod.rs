@@ -33,7 +33,6 @@ use attributes::Of;
 use names::Times;
 pub use number::name;
 use number::number as n;
-pub(crate) use sockets::as_seen;
 use tasks::users::Which;
 
 use crate::errno::{Answer, Errno};

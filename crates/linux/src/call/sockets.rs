@@ -12,19 +12,16 @@ mod send;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-pub(crate) use addresses::as_seen;
-
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
+use crate::network::{INET, INET6};
 use crate::open::{Kind, Open, flag};
 use crate::process::Thread;
 use crate::socket::{Socket, kind};
 
 const UNIX: u16 = 1;
-const INET: u16 = 2;
-const INET6: u16 = 10;
 
 /// Flags of sends and receives.
 mod message {

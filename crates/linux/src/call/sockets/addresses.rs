@@ -3,11 +3,12 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{INET, INET6, UNIX};
+use super::UNIX;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
+use crate::network::{INET, INET6, MAPPED, as_seen, port_in};
 use crate::process::Thread;
 use crate::socket::{Socket, kind, shares};
 use crate::tree::{Body, Inode, mode};
@@ -22,9 +23,6 @@ fn local(family: u16, port: u16) -> Arc<[u8]> {
     Arc::from(all.0)
 }
 
-/// What stands before an address of four bytes where one of sixteen is meant.
-const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-
 /// The address of a socket that talks to this one of this machine: of the same kind.
 pub(super) fn opposite(family: u16, port: u16, to: &[u8]) -> Arc<[u8]> {
     let mut own = local(family, port).to_vec();
@@ -34,11 +32,6 @@ pub(super) fn opposite(family: u16, port: u16, to: &[u8]) -> Arc<[u8]> {
         own[20..24].copy_from_slice(&[127, 0, 0, 1]);
     }
     Arc::from(own)
-}
-
-/// The port of an address of the network.
-fn port_in(address: &[u8]) -> u16 {
-    u16::from_be_bytes([address[2], address[3]])
 }
 
 /// Where a socket is that is bound to all addresses, for whoever has come to it by this one.
@@ -54,26 +47,6 @@ pub(super) fn where_found(own: &Arc<[u8]>, by: &[u8]) -> Arc<[u8]> {
         return opposite(family, port_in(own), by);
     }
     own.clone()
-}
-
-/// An address as a socket of this family has it: one of four bytes stands in one of sixteen, and the other way round.
-pub(crate) fn as_seen(family: u16, address: &Arc<[u8]>) -> Arc<[u8]> {
-    match (family, address.len()) {
-        (INET6, 16) => {
-            let head = Pack::default().half(INET6).half(port_in(address).to_be()).word(0);
-            Arc::from([&head.0[..], &MAPPED, &address[4..8], &[0; 4]].concat())
-        }
-        (INET, 28) => {
-            let host = if address[8..20] == MAPPED {
-                [address[20], address[21], address[22], address[23]]
-            } else {
-                [127, 0, 0, 1]
-            };
-            let head = Pack::default().half(INET).half(port_in(address).to_be());
-            Arc::from([&head.0[..], &host, &[0; 8]].concat())
-        }
-        _ => address.clone(),
-    }
 }
 
 /// The port of an address, if it is one of this machine.

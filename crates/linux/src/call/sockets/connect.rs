@@ -177,7 +177,7 @@ impl<M: Machine> Linux<'_, M> {
         socket.changes.fetch_add(1, Ordering::SeqCst);
         self.changed(key_of(&socket.changes));
         let address = found.peer().map_or(found.own(), |peer| peer.address);
-        let address = super::addresses::as_seen(socket.family, &address);
+        let address = crate::network::as_seen(socket.family, &address);
         self.store_address(&address, to, len_at)?;
         self.open_socket(thread, found, flags)
     }

@@ -3,12 +3,12 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::addresses::as_seen;
 use super::{Extra, UNIX, message};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
+use crate::network::as_seen;
 use crate::open::Open;
 use crate::process::Thread;
 use crate::socket::kind;

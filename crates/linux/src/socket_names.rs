@@ -5,7 +5,7 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Socket, kind};
+use crate::socket::{Socket, kind};
 use crate::sync::Spin;
 
 /// With whom a socket shares its names: with those that have a bit of it too.
