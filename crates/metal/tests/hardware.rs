@@ -276,7 +276,7 @@ fn racing_operations_leave_every_content_right_wherever_a_timer_interrupts() {
         Machine::instructions(period).passes(&format!("workload=churn heap=16 seed={}", i + 1));
     }
     let m = Machine::instructions(PERIODS[0]);
-    m.shows_harm("workload=churn heap=16 break=clean-protects");
+    m.shows_harm_in_some("workload=churn heap=16 break=clean-protects", 12);
 }
 
 /// As above, with pages that go to a disk and come back from it.

@@ -99,16 +99,24 @@ impl Machine {
     /// wrong content, and however it goes on from there, or at least by a panic.
     #[track_caller]
     pub fn shows_harm(self, words: &str) {
-        let harm = |outcome: &Outcome| {
-            outcome.end == End::Panicked || outcome.text.contains("{\"wrong\":") && outcome.end != End::Well
-        };
-        let last = self.until(words, harm);
+        let last = self.until(words, Outcome::is_harm);
         let Outcome { end, text, what } = &last;
-        assert!(harm(&last), "{what}: nothing was seen, and it ended {end:?}\n{text}");
+        assert!(last.is_harm(), "{what}: nothing was seen, and it ended {end:?}\n{text}");
+    }
+
+    /// The same in one of so many seeds: where instructions are counted, each that is new anywhere has all runs meet other moments.
+    #[track_caller]
+    pub fn shows_harm_in_some(self, words: &str, seeds: u32) {
+        let seen = |seed| self.boot(&format!("{words} seed={seed}")).is_harm();
+        assert!((1..=seeds).any(seen), "{self:?}: {words}: nothing was seen in {seeds} seeds");
     }
 }
 
 impl Outcome {
+    fn is_harm(&self) -> bool {
+        self.end == End::Panicked || self.text.contains("{\"wrong\":") && self.end != End::Well
+    }
+
     /// It must have ended so.
     #[track_caller]
     pub fn ended(self, how: End) -> Self {
