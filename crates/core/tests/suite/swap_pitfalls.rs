@@ -4,9 +4,10 @@
 use crate::machine;
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
-use machine::race::{Place, at, at_every_touch, race};
+use machine::race::{Place, at, at_every_touch, every_third, race};
 use machine::swapping::{
     AT, DEVICE, anonymous, end, is_out, read, sound, squeeze, swapping, take_free, write, written,
 };
@@ -296,6 +297,22 @@ fn p35_a_page_that_is_wanted_while_it_is_reclaimed_is_one_page() {
         let (cases, wrong) = reclaimed_and_wanted("linux", clean, Some(rule));
         assert!(wrong > 0, "{rule}, clean {clean}: nothing was seen in {cases} cases");
     }
+}
+
+/// With the rule broken a page's lock is let go of by one and then by another, to whom it is not locked any more: the core says so where debug assertions are on.
+#[test]
+fn whoever_works_on_a_page_that_is_not_locked_is_told() {
+    let broken = Some(Rule::SwapInLocks);
+    let cases = at_every_touch(&setup(3), &swapping("linux"), broken, |mm, place| {
+        let work = || back_in_the_middle("linux", false, mm, every_third(place));
+        let payload = catch_unwind(AssertUnwindSafe(work)).err()?;
+        if !payload.is::<String>() {
+            resume_unwind(payload);
+        }
+        payload.downcast::<String>().ok()
+    });
+    let told = cases.results.iter().flatten().filter(|said| said.ends_with("is worked on, and not locked"));
+    assert!(told.count() > 0, "{:?}", cases.results);
 }
 
 #[test]
