@@ -80,7 +80,10 @@ fn unix_line(number: u64, socket: &Socket) -> String {
         let is_abstract = own[2] == 0;
         let bytes =
             if is_abstract { &own[3..] } else { own[2..].split(|&byte| byte == 0).next().unwrap_or(&[]) };
-        name = format!(" {}{}", if is_abstract { "@" } else { "" }, text(bytes));
+        // Names of the abstract kind may have zeros in them.
+        let shown: alloc::vec::Vec<u8> =
+            bytes.iter().map(|&byte| if byte == 0 { b'@' } else { byte }).collect();
+        name = format!(" {}{}", if is_abstract { "@" } else { "" }, text(&shown));
     }
     format!("{:016x}: {:08X} {:08X} {flags:08X} {:04X} {state:02X} {number:5}{name}\n", 0, 2, 0, socket.kind)
 }
@@ -165,5 +168,7 @@ mod tests {
         let unix = new(UNIX, kind::STREAM);
         unix.state.with(|state| state.own = Arc::from(&b"\x01\x00\x00x"[..]));
         assert_eq!(unix_line(7, &unix), "0000000000000000: 00000002 00000000 00000000 0001 01     7 @x\n");
+        unix.state.with(|state| state.own = Arc::from(&b"\x01\x00\x00x\x00y"[..]));
+        assert!(unix_line(7, &unix).ends_with(" @x@y\n"));
     }
 }
