@@ -49,6 +49,8 @@ pub(crate) struct Root {
     pub lazy: AtomicU32,
     /// And of ranges that have a policy for nodes.
     pub placed: AtomicU32,
+    /// Tables of large entries that may show files: how many have spares beside them.
+    pub spares: AtomicU32,
     /// And of memory files.
     pub memory_files: AtomicU32,
     /// And of nodes from which pages go to another before they leave memory.

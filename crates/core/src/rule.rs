@@ -128,6 +128,8 @@ rules! {
         "flush small pages before they are copied into a large one";
     CollapseIsAlone, "collapse-is-alone", "INV-12",
         "have the reverse map alone while small pages, and their table, are taken out for a large one";
+    LargeFileLocks, "large-file-locks", "INV-12",
+        "lock the pages of a file while a large entry comes that shows them";
     FlushNarrowed, "flush-narrowed", "INV-1",
         "flush a read-only entry too before its page moves and its old frame is freed";
     FlushBeforeCopyMaps, "flush-before-copy-maps", "INV-12",

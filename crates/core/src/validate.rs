@@ -5,7 +5,7 @@ mod recount;
 mod rest;
 
 use crate::Manager;
-use crate::addr::PageNumber;
+use crate::addr::{LARGE_PAGES, PageNumber};
 use crate::cpu::CpuId;
 use crate::frame::percpu::PcpAccess;
 use crate::kind::Kind;
@@ -123,10 +123,13 @@ impl<P: Platform> Manager<'_, P> {
             }
         }
         let mut tables = 1 + deposited; // the kernel's own root, and those that large pages have with them
-        let mut wrong_entry = None;
+        let (mut wrong_entry, mut beside) = (None, 0);
         for id in self.live_spaces() {
             let mut visit = |page: PageNumber, entry: Entry| {
                 audit.mapped += u64::from(entry.is_mapped());
+                // Each page of a file counts by itself.
+                let large = entry.is_mapped() && entry.has(Entry::LARGE) && self.shows_file(entry);
+                beside += if large { LARGE_PAGES - 1 } else { 0 };
                 audit.swapped += u64::from(entry.is_swapped());
                 if entry != Entry::NONE {
                     wrong_entry = wrong_entry.or(self.audit_entry(id, page, entry));
@@ -198,7 +201,10 @@ impl<P: Platform> Manager<'_, P> {
             (vmap.broken.is_none(), vmap.broken.unwrap_or_default()),
             (sum == audit.total, "frames that are neither free nor in use"),
             (tables == audit.tables, "page tables that no space reaches"),
-            (maps == audit.mapped + audit.parked, "mapping counts and entries that lead to pages differ"),
+            (
+                maps == audit.mapped + beside + audit.parked,
+                "mapping counts and entries that lead to pages differ",
+            ),
             (cached + cut == audit.file, "file pages that no cache holds"),
             (trees_good, "a file's tree has other pages or nodes than it says"),
             (out_good, "pages of a memory file that are in swap, and their count, differ"),

@@ -9,6 +9,7 @@
 mod count;
 mod emptied;
 mod slot;
+mod spare;
 mod unhook;
 
 use core::sync::atomic::Ordering;
@@ -29,6 +30,7 @@ use crate::sync::{SpinGuard, full_fence};
 
 pub(crate) use count::{count, count_kernel, count_tables, each_span};
 pub(crate) use emptied::{Emptied, each_emptied};
+pub(crate) use spare::{make_spare, make_spares};
 pub(crate) use unhook::{
     Unhooked, free_tables, free_unhooked, goes, goes_with_more, unhook, unhook_into, unhook_small,
 };

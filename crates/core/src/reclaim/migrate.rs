@@ -21,6 +21,7 @@ use crate::kind::Kind;
 use crate::memmap::{Frame, FrameVec, flag};
 use crate::paging::Entry;
 use crate::platform::Platform;
+use crate::reclaim::piece::Places;
 use crate::rmap;
 use crate::rule::Rule;
 use crate::swap::Added;
@@ -28,12 +29,14 @@ use crate::tlb::{Fate, UnmapBatch};
 
 /// Where pages move to.
 #[derive(Clone, Copy)]
-pub(crate) enum Destination {
+pub(crate) enum Destination<'a> {
     /// Frames of this node, and of no other.
     Node(NodeId),
     /// Wherever there is room: first on their own node, and where somebody said on which nodes they come, on no others. Nothing is allocated from
     /// where they are.
     Anywhere,
+    /// Each page of a part of a file to its place in a piece.
+    Piece(&'a dyn Places),
 }
 
 /// Pages that move with one flush: so many that others who want the CPU wait no longer than for reclaim.
@@ -41,7 +44,11 @@ pub(crate) const AT_ONCE: usize = 32;
 
 /// Moves pages that the caller holds, [`AT_ONCE`] at most, with one flush; drops the references. Those on which somebody works stay. Returns how many moved,
 /// and how many were on no list: they may be on their way to one. May wait.
-pub(crate) fn migrate<P: Platform>(mm: &Manager<'_, P>, held: &[FrameNumber], to: Destination) -> (u32, u32) {
+pub(crate) fn migrate<P: Platform>(
+    mm: &Manager<'_, P>,
+    held: &[FrameNumber],
+    to: Destination<'_>,
+) -> (u32, u32) {
     let (mut mine, mut unlisted) = (FrameVec::new(), 0);
     for &n in held {
         match isolate(mm, n) {
@@ -74,7 +81,7 @@ pub(super) fn isolate<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Optio
 }
 
 /// Moves pages that are isolated and locked, and lets go of all.
-fn move_all<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber], to: Destination) -> u32 {
+fn move_all<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber], to: Destination<'_>) -> u32 {
     if pages.is_empty() {
         return 0;
     }
@@ -93,7 +100,7 @@ fn move_all<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber], to: Destina
         FlushReason::Migrate,
         |batch| {
             for (&n, new) in pages.iter().zip(&new) {
-                let goes = new_frame(mm, n, to).filter(|&to| take_entries(batch, n) || give_up(mm, to));
+                let goes = new_frame(mm, n, to).filter(|&new| take_entries(batch, n) || give_up(mm, new, to));
                 new.set(goes.unwrap_or(FrameNumber::NONE));
                 let mut fate = if goes.is_some() { Fate::Leave } else { Fate::Keep };
                 if p.broken(Rule::FlushBeforeMigrate) && goes.is_some_and(|to| replace(mm, n, to)) {
@@ -103,16 +110,16 @@ fn move_all<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber], to: Destina
             }
         },
         |n, fate| {
-            let to = next.next().map_or(FrameNumber::NONE, Cell::get);
+            let new = next.next().map_or(FrameNumber::NONE, Cell::get);
             match fate {
                 Fate::Keep => let_go(n),
-                _ if fate == Fate::Free || replace(mm, n, to) => {
+                _ if fate == Fate::Free || replace(mm, n, new) => {
                     moved.set(moved.get() + 1);
-                    let_go(to);
+                    let_go(new);
                     free.push(n);
                 }
                 _ => {
-                    give_up(mm, to);
+                    give_up(mm, new, to);
                     let_go(n);
                 }
             }
@@ -127,19 +134,23 @@ fn move_all<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber], to: Destina
 }
 
 /// A frame for a page that is to move.
-fn new_frame<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, to: Destination) -> Option<FrameNumber> {
+fn new_frame<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, to: Destination<'_>) -> Option<FrameNumber> {
     let (p, frame) = (mm.platform(), mm.memmap().get(n));
     let here = Frame::node_of(frame.state.get(p));
     let place = match to {
         Destination::Node(node) => (node, NodeSet::of(&[node])?),
         Destination::Anywhere => (here, mm.nodes_of_page(n)),
+        Destination::Piece(places) => return places.take(n),
     };
     mm.alloc_in_place(frame.kind(p), place, mm.groups().of_frame(p, n))
 }
 
 /// A frame that was not needed after all. Returns false.
-fn give_up<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> bool {
-    mm.free_one(n);
+fn give_up<P: Platform>(mm: &Manager<'_, P>, new: FrameNumber, to: Destination<'_>) -> bool {
+    match to {
+        Destination::Piece(places) => places.give_back(new),
+        _ => mm.free_one(new),
+    }
     false
 }
 

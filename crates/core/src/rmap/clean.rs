@@ -2,7 +2,7 @@
 
 use core::ops::ControlFlow;
 
-use super::walk::{Mapping, walk_all};
+use super::walk::{Mapping, Size, walk_all};
 use crate::addr::FrameNumber;
 use crate::event::Event;
 use crate::memmap::flag;
@@ -47,9 +47,10 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
     };
     // Whether an entry was dirty, and whether one was left without a flush before it was known that it needs one.
     let (mut dirty, mut late) = (false, false);
+    // The large entry of a file lets nobody write: it stays as it is.
     walk_all(
         mm,
-        n,
+        (n, Size::Any),
         |mapping| {
             if p.broken(Rule::CleanProtects) {
                 // PITFALLS 36: only the bit.
@@ -82,7 +83,7 @@ pub(crate) fn clean<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) 
             batch.defer(mapping.id, mapping.space);
             ControlFlow::Continue(())
         };
-        walk_all(mm, n, flush, missing);
+        walk_all(mm, (n, Size::Any), flush, missing);
     }
     dirty
 }

@@ -36,7 +36,25 @@ pub(crate) fn walk<'p, P: Platform>(
     n: FrameNumber,
     visit: impl FnMut(Mapping<'_, 'p, P>) -> ControlFlow<()>,
 ) {
-    walk_all(mm, n, visit, |_, _| {});
+    walk_all(mm, (n, Size::Any), visit, |_, _| {});
+}
+
+/// The same for whoever takes the entries out: the large entry of a file that shows the page among others becomes small before it is visited.
+pub(crate) fn walk_small<'p, P: Platform>(
+    mm: &Manager<'p, P>,
+    n: FrameNumber,
+    visit: impl FnMut(Mapping<'_, 'p, P>) -> ControlFlow<()>,
+) {
+    walk_all(mm, (n, Size::Small), visit, |_, _| {});
+}
+
+/// How whoever walks wants the entries of files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// As they are: a large entry shows other pages too, and is changed for all of them.
+    Any,
+    /// Of one page each.
+    Small,
 }
 
 impl<P: Platform> Manager<'_, P> {
@@ -60,7 +78,7 @@ pub(crate) fn mapped_at<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Opt
 /// The same; and names each space that shows the page at an address where no entry leads to it.
 pub(crate) fn walk_all<'p, P: Platform>(
     mm: &Manager<'p, P>,
-    n: FrameNumber,
+    (n, size): (FrameNumber, Size),
     mut visit: impl FnMut(Mapping<'_, 'p, P>) -> ControlFlow<()>,
     mut missing: impl FnMut(SpaceId, &'p SpaceState),
 ) {
@@ -72,16 +90,29 @@ pub(crate) fn walk_all<'p, P: Platform>(
         let slot = SpaceSlot(vma.space.get(p));
         let space = mm.space_at(slot);
         let id = space.id(p, slot);
-        let leaf = match table::find(mm, space.root(p), page) {
-            // The entry of a large page begins at its own first page; whoever shows a part of it shows no page of ours.
-            Way::Large(_) if page != page.large() => None,
+        let find = || match table::find(mm, space.root(p), page) {
             Way::Small(leaf) | Way::Large(leaf) => Some(leaf.lock(mm)),
             Way::Gap(_) => None,
         };
+        // A large page is found by its first small one; a large entry of a file by each of its pages.
+        let leads_here = |leaf: &LockedLeaf<'_, 'p, P>, entry: Entry| {
+            let part = if leaf.is_large() { page.index(0) as u32 } else { 0 };
+            entry.is_mapped() && entry.frame().add(part) == n
+        };
+        let mut leaf = find();
+        if let Some(large) = leaf.take_if(|leaf| leaf.is_large()) {
+            let here = !large.leads_on(page) && leads_here(&large, large.read(page));
+            leaf = if here && (size == Size::Any || !large.split_file(page)) {
+                Some(large)
+            } else {
+                // None of ours, or small by now.
+                drop(large);
+                find().filter(|leaf| !leaf.is_large())
+            };
+        }
         if let Some(leaf) = leaf
             && let entry = leaf.read(page)
-            && entry.is_mapped()
-            && entry.frame() == n
+            && leads_here(&leaf, entry)
         {
             let locked = mm.stays(vma);
             return visit(Mapping { id, space, page, leaf, entry, locked });

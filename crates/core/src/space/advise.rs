@@ -110,8 +110,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
                     if vma.range(p).start >= range.end() {
                         break;
                     }
-                    // Of a file there are only small pages.
-                    vma.want_large(p, advice == Advice::Large && vma.file(p).is_none());
+                    vma.want_large(p, advice == Advice::Large);
                     work.did(cost::VMA);
                 }
                 mm.merge_vmas(space, range, &mut work);

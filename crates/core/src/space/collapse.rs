@@ -15,6 +15,8 @@
 //!
 //! A page that another space has too is copied like the others, as by a write, and that space keeps it: until this mapping is let go of,
 //! it is counted, so the other space writes to a copy of its own. What is in swap comes back first.
+//!
+//! Of a file nothing is copied for the space: `large_file.rs`.
 
 use crate::Manager;
 use crate::addr::{FrameNumber, LARGE_ORDER, LARGE_PAGES, PageNumber, PageRange};
@@ -85,7 +87,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (mut kept, mut tries) = (None, 0);
         while at < end {
             let rest = PageRange::between(at, end);
-            let (next, error) = self.collapse_some(id, rest, tries < TRIES, &mut work)?;
+            let (next, error) = match self.file_part(id, rest)? {
+                true => (
+                    PageNumber(at.0 + LARGE_PAGES),
+                    self.collapse_file(id, PageRange::new(at, LARGE_PAGES), &mut work).err(),
+                ),
+                false => self.collapse_some(id, rest, tries < TRIES, &mut work)?,
+            };
             kept = kept.or(error);
             work.did(cost::VMA);
             tries = if next == at { tries + 1 } else { 0 };
@@ -235,6 +243,13 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.emit(Event::LargeCollapsed);
     }
 
+    /// Whether the first page of a range is one of a file.
+    fn file_part(&self, id: SpaceId, range: PageRange) -> Result<bool, Error> {
+        let (space, _shared) = self.read_lock(id)?;
+        let found = self.find_vma(id, space, range.start);
+        Ok(found.is_some_and(|(_, vma)| vma.file(self.platform()).is_some()))
+    }
+
     /// The VMA that shows all of an aligned range, if that is memory of the space's own and no file's.
     fn collapsible(&self, id: SpaceId, space: &SpaceState, span: PageRange) -> Option<&'p Vma> {
         let p = self.platform();
@@ -272,7 +287,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Shows `each` the entries of a table of small pages, with its lock held for some at a time.
-    fn each_small(
+    pub(super) fn each_small(
         &self,
         table: Leaf,
         span: PageRange,

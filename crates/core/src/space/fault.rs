@@ -135,15 +135,21 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         if page >= PageNumber::USER_END {
             return Err(Error::BadRange);
         }
-        let entry = match table::find(mm, space.root(mm.platform()), page) {
-            Way::Gap(_) => Entry::NONE,
-            Way::Small(leaf) => leaf.lock(mm).read(page),
-            Way::Large(leaf) => {
-                let entry = leaf.lock(mm).read(page);
-                // It may be about to go, or have gone: an unmap does not hold the VMAs all the time.
-                let part = || entry.leading_to(entry.frame().add(page.index(0) as u32));
-                if entry.is_mapped() { part() } else { Entry::NONE }
-            }
+        let entry = loop {
+            break match table::find(mm, space.root(mm.platform()), page) {
+                Way::Gap(_) => Entry::NONE,
+                Way::Small(leaf) => leaf.lock(mm).read(page),
+                Way::Large(leaf) => {
+                    let locked = leaf.lock(mm);
+                    if locked.leads_on(page) {
+                        continue;
+                    }
+                    let entry = locked.read(page);
+                    // It may be about to go, or have gone: an unmap does not hold the VMAs all the time.
+                    let part = || entry.leading_to(entry.frame().add(page.index(0) as u32));
+                    if entry.is_mapped() { part() } else { Entry::NONE }
+                }
+            };
         };
         Ok(if entry.is_taken() { Entry::NONE } else { entry })
     }
@@ -159,7 +165,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let locked = leaf.lock(self);
         let now = locked.read(page);
-        let marks = now.permits(access) && !now.has(bits);
+        let marks = now.permits(access) && !now.has(bits) && !locked.leads_on(page);
         if marks {
             locked.set_bits(page, bits);
         }
@@ -184,14 +190,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !prot.permits(access) {
             return Err(Error::NotPermitted(page));
         }
-        let mut changed = self.fault_large(id, space, vma, page)?;
-        if changed {
-            *major = true;
-            if p.architecture().sets_accessed() {
-                return Ok(None);
-            }
+        let mut changed = self.fault_large((id, space, vma), page, access, major)?;
+        if changed && p.architecture().sets_accessed() {
+            return Ok(None);
         }
-        let leaf = table::find_or_make(self, space.root(p), page, &|| self.group_of(space))?;
+        let find = || table::find_or_make(self, space.root(p), page, &|| self.group_of(space));
+        let mut leaf = find()?;
+        if leaf.is_large() && !leaf.peek(self, page).permits(access) && leaf.lock(self).split_file(page) {
+            // Whatever it is that the large entry of a file does not permit, a small one may.
+            leaf = find()?;
+        }
         if leaf.is_large() {
             changed |= self.fault_on_large(leaf, page, vma, access);
             if !(self.mark_used(leaf, page, access) || changed) {

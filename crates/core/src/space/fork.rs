@@ -113,7 +113,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             drop(alone);
             work.did(cost::LINK);
             if vma.is_private(p) {
-                self.split_all_large(parent, range, work)?;
+                self.split_own_large(parent, range, work)?;
                 pinned |= self.copy_entries(parent, (id, child), vma, gather, work)?;
             }
         }
@@ -140,7 +140,12 @@ impl<'p, P: Platform> Manager<'p, P> {
                     page = next;
                     continue;
                 }
-                Way::Small(leaf) | Way::Large(leaf) => leaf,
+                Way::Small(leaf) => leaf,
+                // Of a file: what the child has of it comes by fault.
+                Way::Large(leaf) => {
+                    page = leaf.end(page);
+                    continue;
+                }
             };
             let to = table::find_or_make(self, child.root(p), page, &|| self.group_of(child))?;
             let end = from.end(page).min(range.end());

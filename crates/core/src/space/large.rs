@@ -1,4 +1,4 @@
-//! Large pages: 2 MiB of anonymous memory behind one entry.
+//! Large pages: 2 MiB of anonymous memory behind one entry. (What files show so is another thing: `large_file.rs`.)
 //!
 //! A large page belongs to one space alone. What concerns a part of it, and all that would share it, makes it small
 //! first: a table of 512 entries for the same frames with the same rights takes the place of the one entry. A CPU that
@@ -33,21 +33,74 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(());
         }
         match table::find(self, space.root(self.platform()), page) {
-            Way::Large(leaf) => {
-                let first = leaf.peek(self, page.large()).frame();
-                self.split_large(leaf, page.large(), self.table_for(space, first)?);
-                Ok(())
-            }
+            Way::Large(leaf) => self.make_small(space, leaf, page),
             _ => Ok(()),
         }
     }
 
-    /// Makes every large page in a range small. By whoever holds the VMAs alone.
+    /// Makes the large entry that a way ends at small, whatever it shows. By whoever holds the VMAs alone.
+    fn make_small(&self, space: &SpaceState, leaf: Leaf, page: PageNumber) -> Result<(), Error> {
+        if self.has_spares() {
+            let locked = leaf.lock(self);
+            if locked.leads_on(page) || locked.split_file(page) {
+                return Ok(());
+            }
+        }
+        let first = leaf.peek(self, page.large()).frame();
+        self.split_large(leaf, page.large(), self.table_for(space, first)?);
+        Ok(())
+    }
+
+    /// Makes every large page in a range small, and every large entry of a file. By whoever holds the VMAs alone.
     pub(super) fn split_all_large(
         &self,
         space: &SpaceState,
         range: PageRange,
         work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        self.each_large(space, range, work, |leaf, page| {
+            self.make_small(space, leaf, page)?;
+            Ok(true)
+        })
+    }
+
+    /// The same, but entries of files stay.
+    pub(super) fn split_own_large(
+        &self,
+        space: &SpaceState,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<(), Error> {
+        self.each_large(space, range, work, |leaf, page| {
+            let entry = leaf.peek(self, page);
+            let own = entry.has(Entry::LARGE) && !self.shows_file(entry);
+            if own {
+                self.make_small(space, leaf, page)?;
+            }
+            Ok(own)
+        })
+    }
+
+    /// The entries of files alone: for whoever changes what is in a range. By whoever holds the VMAs alone.
+    pub(super) fn split_file_entries(
+        &self,
+        space: &SpaceState,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) {
+        if self.has_spares() {
+            let split = |leaf: Leaf, page| Ok(leaf.lock(self).split_file(page));
+            let _: Result<(), Error> = self.each_large(space, range, work, split);
+        }
+    }
+
+    /// Shows `each` where the large entries of a range are, until it fails. It says whether it made one small.
+    fn each_large(
+        &self,
+        space: &SpaceState,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+        mut each: impl FnMut(Leaf, PageNumber) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         let mut page = range.start;
         while page < range.end() {
@@ -55,9 +108,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Way::Gap(next) => next,
                 Way::Small(leaf) => leaf.end(page),
                 Way::Large(leaf) => {
-                    let first = leaf.peek(self, page.large()).frame();
-                    self.split_large(leaf, page.large(), self.table_for(space, first)?);
-                    work.did(LARGE_PAGES as u32);
+                    work.did(if each(leaf, page)? { LARGE_PAGES as u32 } else { 1 });
                     leaf.end(page)
                 }
             };
@@ -207,15 +258,18 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Puts a large page where `page` is missing, if the VMA wants one, it fits, and a large frame is to spare.
     pub(super) fn fault_large(
         &self,
-        id: SpaceId,
-        space: &SpaceState,
-        vma: &Vma,
+        (id, space, vma): (SpaceId, &SpaceState, &Vma),
         page: PageNumber,
+        access: UserAccess,
+        major: &mut bool,
     ) -> Result<bool, Error> {
         let p = self.platform();
         let span = PageRange::new(page.large(), LARGE_PAGES);
         if !vma.wants_large(p) || !vma.range(p).covers(span) {
             return Ok(false);
+        }
+        if vma.file(p).is_some() {
+            return self.fault_large_file((id, space, vma), page, access);
         }
         let leaf = table::find_or_make_large(self, space.root(p), page, &|| self.group_of(space))?;
         if leaf.peek(self, page) != Entry::NONE {
@@ -240,6 +294,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(false);
         }
         self.emit(Event::LargeFaulted);
+        *major = true;
         Ok(true)
     }
 

@@ -9,6 +9,7 @@ mod fork;
 mod groups;
 mod grow;
 mod large;
+mod large_file;
 mod lazy;
 mod lock;
 mod map;

@@ -96,6 +96,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let narrows =
             UserAccess::ALL.into_iter().any(|access| before.permits(access) && !prot.permits(access));
         let shared = vma.file(p).is_some() && !vma.is_private(p) && !vma.rights(p).1;
+        self.split_file_entries(space, vma.range(p), work);
         self.visit(space, vma.range(p), (work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
                 // INV-4: what was dropped, and a CPU may still use (INV-14), it may use no longer than the rights last.

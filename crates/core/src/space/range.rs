@@ -242,6 +242,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             };
             let end = leaf.end(page).min(range.end());
             let locked = leaf.lock(self);
+            if locked.leads_on(page) {
+                continue;
+            }
             let mut due = false;
             while page < end && !due {
                 let entry = locked.read(page);
@@ -266,6 +269,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         work: &mut Work<'_, 'p, P>,
     ) {
         let p = self.platform();
+        self.split_file_entries(space, range, work);
         self.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
                 // INV-14: the mark goes, so its flush comes now.

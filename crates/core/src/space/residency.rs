@@ -255,10 +255,15 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Way::Gap(_) => return Ok(Some(page)),
                 Way::Small(leaf) | Way::Large(leaf) => leaf,
             };
-            if !leaf.peek(self, page).permits(access) {
+            let entry = leaf.peek(self, page);
+            if !entry.permits(access) {
                 return Ok(Some(page));
             }
-            page = if leaf.is_large() { leaf.end(page) } else { PageNumber(page.0 + 1) };
+            page = if leaf.is_large() && entry.has(Entry::LARGE) {
+                leaf.end(page)
+            } else {
+                PageNumber(page.0 + 1)
+            };
             work.did(1);
         }
         Ok(None)
@@ -285,6 +290,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             };
             let end = leaf.end(page).min(range.end());
             let locked = leaf.lock(self);
+            if locked.leads_on(page) {
+                continue;
+            }
             while page < end {
                 let pages = if leaf.is_large() { end.0 - page.0 } else { 1 };
                 if !each(&locked, page, locked.read(page), pages) {

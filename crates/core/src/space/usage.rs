@@ -63,10 +63,10 @@ impl<P: Platform> Space<'_, '_, P> {
                 return;
             }
             let frame: &Frame = mm.memmap().get(entry.frame());
-            let of_kind = if frame.kind(p) == Kind::Anon { &mut usage.anon } else { &mut usage.file };
-            *of_kind += pages;
+            let own = frame.kind(p) == Kind::Anon;
+            *(if own { &mut usage.anon } else { &mut usage.file }) += pages;
             usage.shared += if frame.maps.get(p) > 1 { pages } else { 0 };
-            usage.tables += u64::from(pages > 1 && mm.has_deposit(entry.frame()));
+            usage.tables += u64::from(own && pages > 1 && mm.has_deposit(entry.frame()));
         });
         usage.tables += table::count_tables(mm, space.root(p), &mut work);
         Ok(usage)

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::addr::{FrameNumber, LARGE_ORDER, PageNumber};
+use crate::addr::{FrameNumber, LARGE_ORDER, LARGE_PAGES, PageNumber};
 use crate::handle::SpaceId;
 use crate::kind::Kind;
 use crate::memmap::{Frame, PIN, flag};
@@ -90,8 +90,11 @@ impl<P: Platform> Manager<'_, P> {
             return Some("an entry that leads to no frame");
         };
         let state = frame.state.get(p);
-        let large = entry.has(Entry::LARGE);
-        let order = if large { LARGE_ORDER } else { 0 };
+        let (large, file) = (entry.has(Entry::LARGE), frame.kind(p) == Kind::File);
+        if large && file {
+            return self.audit_large_file(vma, page, entry, writable);
+        }
+        let order = if large && !file { LARGE_ORDER } else { 0 };
         if Frame::order_of(state) != order {
             return Some("an entry of another size than its page");
         }
@@ -124,6 +127,24 @@ impl<P: Platform> Manager<'_, P> {
             }
             _ => Some("an entry that leads to what is no page"),
         }
+    }
+
+    /// The same of a large entry of a file: each page that it shows, as if it had an entry of its own.
+    fn audit_large_file(
+        &self,
+        vma: &Vma,
+        page: PageNumber,
+        entry: Entry,
+        writable: bool,
+    ) -> Option<&'static str> {
+        if writable {
+            return Some("a large entry of a file that can be written to");
+        }
+        let small = Entry(entry.0 & !Entry::LARGE);
+        (0..LARGE_PAGES).find_map(|i| {
+            let entry = small.leading_to(small.frame().add(i as u32));
+            self.audit_mapped(vma, PageNumber(page.0 + i), entry, false)
+        })
     }
 
     /// Whether the VMAs of a space lie in order, and are counted.

@@ -57,6 +57,7 @@ mod hotplug;
 mod interface;
 mod ipis;
 mod large;
+mod large_file;
 mod later;
 mod layers;
 mod lazy;

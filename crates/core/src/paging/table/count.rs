@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use super::slot::slot;
+use super::spare::count_spares;
 use super::{ROOT_LEVEL, USER_ROOT_ENTRIES, is_large};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
@@ -23,8 +24,11 @@ pub(crate) fn count_tables<P: Platform>(
     ) -> u64 {
         work.did(cost::TABLE);
         let children = u64::from(mm.memmap().get(table).refs.load(mm.platform(), Ordering::Relaxed));
-        if level == 1 || children == 0 {
-            return children;
+        if level == 1 {
+            return children + count_spares(mm, table);
+        }
+        if children == 0 {
+            return 0;
         }
         let slots = if level == ROOT_LEVEL { USER_ROOT_ENTRIES } else { 512 };
         let entries = (0..slots).map(|i| slot(mm, (table, level), i as usize).load());
@@ -65,7 +69,8 @@ fn count_below<P: Platform>(
     (first, last): (u64, u64),
     visit: &mut dyn FnMut(PageNumber, Entry),
 ) -> (u64, bool) {
-    let (mut found, mut own, mut good) = (0, 0, true);
+    let spares = if level == 1 { count_spares(mm, table) } else { 0 };
+    let (mut found, mut own, mut good) = (spares, 0, true);
     for i in first..=last {
         let entry = slot(mm, (table, level), i as usize).get();
         let at = base + (i << (9 * level));

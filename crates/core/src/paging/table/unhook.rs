@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use super::slot::slot;
+use super::spare::free_spares;
 use super::{ROOT_LEVEL, USER_ROOT_ENTRIES, is_large, large_of};
 use crate::Manager;
 use crate::addr::{FrameNumber, LARGE_PAGES, PageNumber, PageRange};
@@ -177,6 +178,9 @@ fn free_below<P: Platform>(
             tables -= 1;
             free_below(mm, entry.frame(), (level - 1, base + i * span), range, work, each);
         }
+    }
+    if level == 1 {
+        free_spares(mm, table);
     }
     mm.free_one(table);
     work.did(cost::FRAME);

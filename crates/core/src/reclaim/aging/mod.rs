@@ -66,7 +66,12 @@ pub(super) fn look<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P
         return Seen::Used;
     }
     let sweeps = mm.stamps();
+    // What the one bit of a large entry of a file said of this page when somebody looked at another.
+    let young = mapping.leaf.is_large() && mapping.leaf.take_young(mapping.page);
     if !mapping.entry.has(Entry::ACCESSED) {
+        if young {
+            return Seen::Used;
+        }
         return if sweeps && !rmap::is_uncached(mm, mapping) { Seen::Unswept } else { Seen::Idle };
     }
     let large = mapping.leaf.is_large() && !sweeps && !mm.platform().broken(Rule::LargeAgingFlushes);
@@ -74,6 +79,9 @@ pub(super) fn look<P: Platform>(mm: &Manager<'_, P>, mapping: &Mapping<'_, '_, P
         Aging::Flush => flush::clear(mm, mapping),
         Aging::NoFlush if large => flush::clear(mm, mapping),
         Aging::NoFlush => no_flush::clear(mapping),
+    }
+    if mapping.leaf.is_large() {
+        mapping.leaf.make_young(mapping.page);
     }
     Seen::Used
 }

@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::policy::Unmap;
-use crate::rmap::walk::{Mapping, walk};
+use crate::rmap::walk::{Mapping, walk_small};
 use crate::rule::Rule;
 use crate::tlb::UnmapBatch;
 
@@ -34,7 +34,7 @@ pub(crate) fn unmap<P: Platform>(
     let p = mm.platform();
     let frame = mm.memmap().get(n);
     let is_unmapped = || frame.maps.load(p, Ordering::Acquire) == 0;
-    walk(mm, n, |mapping| {
+    walk_small(mm, n, |mapping| {
         let stays = mapping.locked || is_kept(mm, n) || !may_go(mapping.entry);
         if stays || !clear(batch, n, &mapping, must) || is_unmapped() {
             ControlFlow::Break(())
@@ -53,7 +53,7 @@ pub(crate) fn unmap<P: Platform>(
 pub(crate) fn unmap_all<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber) -> bool {
     let mm = batch.manager();
     mm.must_be_locked(n);
-    walk(mm, n, |mapping| {
+    walk_small(mm, n, |mapping| {
         clear(batch, n, &mapping, true);
         ControlFlow::Continue(())
     });
@@ -72,7 +72,7 @@ pub(crate) fn unmap_to_move<P: Platform>(
     mm.must_be_locked(n);
     let p = mm.platform();
     let is_unmapped = || mm.memmap().get(n).maps.load(p, Ordering::Acquire) == 0;
-    walk(mm, n, |mapping| {
+    walk_small(mm, n, |mapping| {
         if is_kept(mm, n) || mapping.locked && mm.slot_of(n).is_none() {
             return ControlFlow::Break(());
         }
@@ -86,7 +86,7 @@ pub(crate) fn unmap_to_move<P: Platform>(
 /// The same without a batch: a flush for each entry.
 pub(crate) fn unmap_now<P: Platform>(mm: &crate::Manager<'_, P>, n: FrameNumber) -> bool {
     mm.must_be_locked(n);
-    walk(mm, n, |mapping| {
+    walk_small(mm, n, |mapping| {
         per_page::clear(mm, n, &mapping);
         let_go(mm, n);
         ControlFlow::Continue(())
