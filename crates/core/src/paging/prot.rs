@@ -148,7 +148,8 @@ pub enum Advice {
     #[doc(alias = "MADV_FREE")]
     Free,
     /// It is to be in large pages now, where it is in small ones: each aligned 2 MiB of memory of the program's own that one mapping shows, and of which some
-    /// page is in memory or in swap. What was not touched is zeros then, and takes memory.
+    /// page is in memory or in swap. What was not touched is zeros then, and takes memory. And 2 MiB of a file all of which is in memory, as long as nobody writes to
+    /// it: its pages come to lie in one piece.
     #[doc(alias = "MADV_COLLAPSE")]
     Collapse,
     /// It is wanted now, for reading: [`Space::populate`](crate::Space::populate).

@@ -29,7 +29,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// fault: one flush, none if nothing was writable. [`Advice::WillNeed`] costs no IPI; what cannot be read is not its error.
     ///
     /// [`Advice::Collapse`] makes large pages of small ones: one flush for up to 16 of them, thus at most one IPI per CPU that uses the space, the lazy
-    /// ones too, since page tables go (INV-9); none where nothing becomes large.
+    /// ones too, since page tables go (INV-9); none where nothing becomes large. Of a file: one for each 2 MiB, and one for each 32 pages that other spaces show.
     ///
     /// # Errors
     /// With [`Advice::Collapse`] each aligned 2 MiB becomes large, or stays as it was, and all are tried; then the first error is told:

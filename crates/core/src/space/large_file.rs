@@ -57,6 +57,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.memmap().get(entry.frame()).kind(self.platform()) == Kind::File
     }
 
+    /// What a large entry of a file says of one of its pages, as an entry of that page would; any other as it is.
+    pub(super) fn part_of_file(&self, entry: Entry, page: PageNumber) -> Entry {
+        let is_large = self.has_spares() && entry.has(Entry::LARGE) && entry.is_mapped();
+        if is_large && self.shows_file(entry) {
+            Entry(entry.0 & !Entry::LARGE).leading_to(entry.frame().add(page.index(0) as u32))
+        } else {
+            entry
+        }
+    }
+
     /// The pages of a file from `index` on, if all of a large entry's lie in one piece and nobody works on any.
     fn lock_in_piece(
         &self,
@@ -84,7 +94,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                     continue;
                 }
                 locked.pages += 1;
-                good = frame.state.load(p, Ordering::Acquire) & (flag::UNREAD | flag::CUT) == 0;
+                // One that comes to the cache, or leaves it, is locked until it has.
+                debug_assert!(frame.state.load(p, Ordering::Acquire) & (flag::UNREAD | flag::CUT) == 0);
             }
             work.did(held.as_slice().len() as u32 * cost::FRAME);
             if !good {

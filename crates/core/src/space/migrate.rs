@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::handle::SpaceId;
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameVec};
+use crate::paging::Entry;
 use crate::platform::Platform;
 use crate::profile::Scope;
 use crate::reclaim::{self, Destination};
@@ -182,12 +183,12 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> Result<PageNumber, Error> {
         let p = self.platform();
         let (space, _shared) = self.read_lock(id)?;
-        let next = self.look_through(space, range, work, |leaf, _, entry, _| {
+        let next = self.look_through(space, range, work, |_, _, entry, _| {
             if held.as_slice().len() == reclaim::AT_ONCE {
                 return false;
             }
             let frame = entry.is_mapped().then(|| self.memmap().get(entry.frame()));
-            if let Some(frame) = frame.filter(|frame| !leaf.is_large() && moves(frame.state.get(p), from, to))
+            if let Some(frame) = frame.filter(|frame| !entry.has(Entry::LARGE) && moves(frame.state.get(p), from, to))
             {
                 // The mapping's reference keeps it while its table's lock is held.
                 frame.refs.fetch_add(p, 1, core::sync::atomic::Ordering::Relaxed);

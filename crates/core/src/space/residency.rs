@@ -188,7 +188,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let most = self.config().scan_batch as usize;
         let (space, _shared) = self.read_lock(id)?;
         let mut large = false;
-        let next = self.look_through(space, range, work, |leaf, _, entry, _| {
+        let next = self.look_through(space, range, work, |_, _, entry, _| {
             if held.as_slice().len() == most {
                 return false;
             }
@@ -199,7 +199,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 // The mapping's reference keeps it while its table's lock is held.
                 frame.refs.fetch_add(p, 1, Ordering::Relaxed);
                 held.push(entry.frame());
-                large |= leaf.is_large();
+                large |= entry.has(Entry::LARGE);
             }
             true
         });
@@ -269,7 +269,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(None)
     }
 
-    /// Shows `each` the entries of a range that are not in a gap, with how many of its pages each covers, until it wants no more; returns the
+    /// Shows `each` the entries of a range that are not in a gap, with how many of its pages each covers, and of a large entry of a file what it says of each page, until it wants no more; returns the
     /// page at which it said so, or the end. A large page may lie across an end. By whoever shares the VMAs.
     pub(super) fn look_through(
         &self,
@@ -294,8 +294,9 @@ impl<'p, P: Platform> Manager<'p, P> {
                 continue;
             }
             while page < end {
-                let pages = if leaf.is_large() { end.0 - page.0 } else { 1 };
-                if !each(&locked, page, locked.read(page), pages) {
+                let entry = self.part_of_file(locked.read(page), page);
+                let pages = if leaf.is_large() && entry.has(Entry::LARGE) { end.0 - page.0 } else { 1 };
+                if !each(&locked, page, entry, pages) {
                     return page;
                 }
                 page = PageNumber(page.0 + pages);

@@ -65,7 +65,11 @@ impl<P: Platform> Space<'_, '_, P> {
             let frame: &Frame = mm.memmap().get(entry.frame());
             let own = frame.kind(p) == Kind::Anon;
             *(if own { &mut usage.anon } else { &mut usage.file }) += pages;
-            usage.shared += if frame.maps.get(p) > 1 { pages } else { 0 };
+            let is_shared = |frame: &Frame| u64::from(frame.maps.get(p) > 1);
+            // Of a file each page may be shown elsewhere by itself.
+            let frames = || (0..pages as u32).map(|i| mm.memmap().get(entry.frame().add(i)));
+            usage.shared +=
+                if own { is_shared(frame) * pages } else { frames().map(is_shared).sum::<u64>() };
             usage.tables += u64::from(own && pages > 1 && mm.has_deposit(entry.frame()));
         });
         usage.tables += table::count_tables(mm, space.root(p), &mut work);

@@ -326,6 +326,107 @@ fn reclaim_takes_pages_that_nobody_uses_one_by_one() {
     }
 }
 
+#[test]
+fn what_is_said_of_a_page_is_said_of_no_other() {
+    let host = Host::new(setup(2));
+    host.run(config("linux"), |mm| {
+        let (id, file) = large(mm, shared, Prot::Read);
+        let there = |page: u64| {
+            mm.space(id).advise(pages(LARGE, PAGES), Advice::Drop).unwrap();
+            let mut pages_there = [0; 512];
+            mm.space(id).residency(pages(LARGE, PAGES), &mut pages_there).unwrap();
+            (pages_there.iter().filter(|&&there| there == 0).count(), pages_there[page as usize])
+        };
+        mm.file(file).write_back().unwrap();
+        mm.space(id).advise(pages(LARGE + 77, 1), Advice::PageOut).unwrap();
+        assert!(!is_large(mm, id));
+        assert_eq!(there(77), (1, 0));
+        assert!(holds(mm, id));
+        mm.drain_lru_batch();
+        assert_eq!(collapse(mm, id), Ok(()));
+        // What another space shows by itself is shared, and stays.
+        let other = showing(mm, shared(file), Prot::Read);
+        assert_eq!(read(mm, other, LARGE + 78), Ok(79));
+        assert_eq!(mm.space(id).usage().unwrap().shared, 1);
+        mm.space(id).advise(pages(LARGE + 77, 2), Advice::PageOut).unwrap();
+        assert_eq!((there(77), there(78)), ((1, 0), (1, 1)));
+        end(mm, &[id, other], file);
+    });
+}
+
+#[test]
+fn small_entries_say_that_they_were_used_if_the_large_one_did_to_anybody() {
+    let host = Host::new(setup(2));
+    host.run(config("linux"), |mm| {
+        let (id, file) = large(mm, shared, Prot::ReadWrite);
+        let other = showing(mm, shared(file), Prot::Read);
+        let accessed = |page: u64| entry(mm, id, LARGE + page).has(Entry::ACCESSED);
+        assert!(read(mm, id, LARGE + 7).is_ok());
+        // Somebody looks at one page, and clears the one bit.
+        mm.space(id).advise(pages(LARGE + 3, 1), Advice::Cold).unwrap();
+        assert!(!accessed(0) && is_large(mm, id));
+        write(mm, id, LARGE + 9, 10).unwrap();
+        assert_eq!([3, 4, 7, 511].map(accessed), [false, true, true, true]);
+        // And of a page about which somebody has been told since, it is clear.
+        assert_eq!(collapse(mm, id), Ok(()));
+        mm.space(id).advise(pages(LARGE + 3, 2), Advice::Cold).unwrap();
+        write(mm, id, LARGE + 9, 10).unwrap();
+        assert_eq!([3, 4, 5].map(accessed), [false, false, true]);
+        end(mm, &[id, other], file);
+    });
+}
+
+#[test]
+fn what_was_written_before_they_lie_in_one_piece_goes_to_the_device() {
+    for policy in POLICIES {
+        let host = Host::new(setup(2));
+        host.run(config(policy), |mm| {
+            let file = file(mm);
+            let id = showing(mm, shared(file), Prot::ReadWrite);
+            mm.file(file).write_back().unwrap();
+            // Only the entry knows of it.
+            write(mm, id, LARGE + 5, 50).unwrap();
+            assert_eq!(collapse(mm, id), Ok(()));
+            assert!(is_large(mm, id), "{policy}");
+            mm.file(file).write_back().unwrap();
+            assert_eq!(host.on_disk(file, 5), Some(50), "{policy}");
+            assert!(is_large(mm, id), "{policy}: nobody can write to it");
+            end(mm, &[id], file);
+        });
+    }
+}
+
+#[test]
+fn each_page_stays_charged_to_its_group_and_no_cpus_batch_keeps_one() {
+    let host = Host::new(setup(2));
+    host.run(Config { groups: 2, lru_batch: 31, ..config("linux") }, |mm| {
+        let group = mm.create_group(4000).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        let file = mm.create_file(PAGES).unwrap();
+        mm.space(id).map(pages(LARGE, PAGES), shared(file), Prot::ReadWrite).unwrap();
+        // The last of them wait in CPU 1's batch.
+        host.on(1, || {
+            mm.space(id).switch_to().unwrap();
+            (0..PAGES).for_each(|page| host.write(mm, id, LARGE + page, page).unwrap());
+        });
+        let charged = || {
+            let now = mm.group(group).usage().unwrap();
+            now.charged - now.stocked
+        };
+        let before = charged();
+        assert_eq!(collapse(mm, id), Ok(()));
+        assert!(is_large(mm, id));
+        assert_eq!(charged(), before + 1, "and the table that says where the spare one is");
+        assert_eq!(mm.validate().broken, None);
+        host.on(1, || mm.unload());
+        mm.space(id).destroy().unwrap();
+        mm.file(file).destroy().unwrap();
+        mm.drain_lru_batches();
+        assert_eq!(charged(), 0);
+    });
+}
+
 /// Whether the entry stays large, and how many pages stay, when reclaim looks at all of them once, and then finds others that nobody uses.
 fn after_one_look(policy: &str) -> (bool, u64) {
     let host = Host::new(setup(2));

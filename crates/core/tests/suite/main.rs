@@ -58,6 +58,7 @@ mod interface;
 mod ipis;
 mod large;
 mod large_file;
+mod large_file_parallel;
 mod later;
 mod layers;
 mod lazy;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::machine;
 
-use machine::showing::{self, ANON, AT, TO, mapped, shared, write_all};
+use machine::showing::{self, ANON, AT, LARGE, TO, mapped, shared, write_all};
 use machine::stretches::INTERRUPTS_OFF;
 use machine::swapping::{self, DEVICE};
 use machine::{Host, Mm, NO_PCP, Setup, bare, exhaust, give_back, pages, pcp};
@@ -44,6 +44,16 @@ fn machine() -> Setup {
 fn own(mm: &Mm<'_>) -> SpaceId {
     let id = mapped(mm, ANON, COUNT);
     write_all(mm, id, COUNT);
+    id
+}
+
+/// A space that shows a file all of which is in memory, where it can be large.
+fn large_file(mm: &Mm<'_>) -> SpaceId {
+    let (_, file) = file_pages(mm);
+    let id = mm.create_space().unwrap();
+    mm.space(id).map(pages(LARGE, COUNT), shared(file), Prot::Read).unwrap();
+    mm.space(id).populate(pages(LARGE, COUNT), UserAccess::Read).unwrap();
+    mm.drain_lru_batch();
     id
 }
 
@@ -245,6 +255,15 @@ const ALL: &[(&str, Long)] = &[
     ("a shorter file that is mapped", |mm| {
         let (id, file) = file_pages(mm);
         range(mm, id, |mm, _| mm.file(file).set_size(0))
+    }),
+    ("a collapse of a file", |mm| {
+        let id = large_file(mm);
+        range(mm, id, |mm, id| mm.space(id).advise(pages(LARGE, COUNT), Advice::Collapse))
+    }),
+    ("an unmap of a file behind large entries", |mm| {
+        let id = large_file(mm);
+        mm.space(id).advise(pages(LARGE, COUNT), Advice::Collapse).unwrap();
+        range(mm, id, |mm, id| mm.space(id).unmap(pages(LARGE, COUNT)))
     }),
     ("swap: a fork of large pages", |mm| {
         let id = mapped(mm, ANON, COUNT);

@@ -256,7 +256,7 @@ fn a_batch_takes_no_space_for_another_whose_number_ends_alike() {
         host.forget();
         for id in [first, last] {
             // Nothing is there any more, and nothing waits.
-            mm.space(id).unmap(pages(AT, 2)).unwrap();
+            mm.space(id).unmap(pages(TO, 1)).unwrap();
         }
         assert_eq!([1, 2].map(|cpu| host.interrupts_to(cpu)), [0, 0]);
         (1..3).for_each(|cpu| host.on(cpu, || mm.unload()));

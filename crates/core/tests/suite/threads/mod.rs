@@ -63,6 +63,8 @@ pub struct Threads {
     disk: Mutex<BTreeMap<(Store, u64), u64>>,
     /// Every so many transfers one fails; 0 for none.
     pub fail_one_in: AtomicU32,
+    /// How often others go on while one waits, before it waits for ever: more where one step is long.
+    pub patience: AtomicU32,
     transfers: AtomicU32,
     /// Interrupts that were sent.
     pub sent: AtomicU32,
@@ -120,6 +122,7 @@ impl Threads {
             hung: AtomicBool::new(false),
             disk: Mutex::default(),
             fail_one_in: AtomicU32::new(0),
+            patience: AtomicU32::new(PATIENCE),
             transfers: AtomicU32::new(0),
             sent: AtomicU32::new(0),
             manager: Cell::new(std::ptr::null()),
@@ -186,15 +189,25 @@ impl Threads {
             if !entry.is_present() {
                 return None;
             }
+            if level == 1 && entry.has(Entry::LARGE) {
+                let large = self.mark_used((table, page.index(1)), write, Entry::LARGE)?;
+                return Some(large.frame().add(page.index(0) as u32));
+            }
             table = entry.frame();
         }
+        self.mark_used((table, page.index(0)), write, 0).map(Entry::frame)
+    }
+
+    /// What an entry says that permits an access, and is of this kind, in the step in which it is marked as used.
+    fn mark_used(&self, (table, index): (FrameNumber, usize), write: bool, kind: u64) -> Option<Entry> {
         let (access, marks) = match write {
             true => (UserAccess::Write, Entry::ACCESSED | Entry::DIRTY),
             false => (UserAccess::Read, Entry::ACCESSED),
         };
-        let mark = |entry| Entry(entry).permits(access).then_some(entry | marks);
-        let entry = self.word(table, page.index(0)).fetch_update(Ordering::SeqCst, Ordering::SeqCst, mark);
-        entry.ok().map(|entry| Entry(entry).frame())
+        let fits = |entry: Entry| entry.permits(access) && entry.has(kind);
+        let mark = |entry| fits(Entry(entry)).then_some(entry | marks);
+        let entry = self.word(table, index).fetch_update(Ordering::SeqCst, Ordering::SeqCst, mark);
+        entry.ok().map(Entry)
     }
 
     fn transfer(&self) -> Result<(), DeviceError> {
@@ -267,7 +280,7 @@ impl Threads {
                 since.extend(self.steps());
             }
         });
-        WAITED.get() > PATIENCE
+        WAITED.get() > self.patience.load(Ordering::Relaxed)
     }
 
     /// Waits for what another CPU does, with or without interrupts.
