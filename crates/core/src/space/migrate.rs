@@ -188,7 +188,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return false;
             }
             let frame = entry.is_mapped().then(|| self.memmap().get(entry.frame()));
-            if let Some(frame) = frame.filter(|frame| !entry.has(Entry::LARGE) && moves(frame.state.get(p), from, to))
+            if let Some(frame) =
+                frame.filter(|frame| !entry.has(Entry::LARGE) && moves(frame.state.get(p), from, to))
             {
                 // The mapping's reference keeps it while its table's lock is held.
                 frame.refs.fetch_add(p, 1, core::sync::atomic::Ordering::Relaxed);

@@ -68,8 +68,7 @@ impl<P: Platform> Space<'_, '_, P> {
             let is_shared = |frame: &Frame| u64::from(frame.maps.get(p) > 1);
             // Of a file each page may be shown elsewhere by itself.
             let frames = || (0..pages as u32).map(|i| mm.memmap().get(entry.frame().add(i)));
-            usage.shared +=
-                if own { is_shared(frame) * pages } else { frames().map(is_shared).sum::<u64>() };
+            usage.shared += if own { is_shared(frame) * pages } else { frames().map(is_shared).sum::<u64>() };
             usage.tables += u64::from(own && pages > 1 && mm.has_deposit(entry.frame()));
         });
         usage.tables += table::count_tables(mm, space.root(p), &mut work);

@@ -5,7 +5,7 @@ use crate::machine;
 use machine::race::{Place, at_every_touch, race};
 use machine::showing::{LARGE, entry, frame, private, shared};
 use machine::swapping::{DEVICE, read, reclaim, squeeze, take_free, write};
-use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, pcp, settled};
+use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, pcp, settled, soaks};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::Cpus;
 use quietmm::{
@@ -503,4 +503,41 @@ fn pages_that_nobody_locks_are_shown_after_they_are_cut_off() {
 #[test]
 fn what_is_reclaimed_meanwhile_is_one_page_of_the_file() {
     assert_eq!(meanwhile(None, reclaimed), 0);
+}
+
+/// What finds a large entry that another CPU makes small at this moment; whether it is well.
+type Finds = (&'static str, fn(&Mm<'_>, SpaceId, FileId) -> bool);
+
+const FINDS: [Finds; 7] = [
+    ("a shorter file", |mm, _, file| mm.file(file).set_size((PAGES - 1) * PAGE_SIZE).is_ok()),
+    ("a look at an entry", |mm, id, _| {
+        let found = entry(mm, id, LARGE + 300);
+        found.is_present() && found.frame().0 % 512 == 300
+    }),
+    ("usage", |mm, id, _| mm.space(id).usage().is_ok_and(|usage| (usage.file, usage.anon) == (PAGES, 0))),
+    ("residency", |mm, id, _| mm.space(id).residency(pages(LARGE, PAGES), &mut [0; 512]) == Ok(PAGES)),
+    ("a fork", |mm, id, _| mm.space(id).fork().is_ok_and(|child| mm.space(child).destroy().is_ok())),
+    ("rights", |mm, id, _| mm.space(id).protect(pages(LARGE + 300, 1), Prot::Read).is_ok()),
+    ("another write", |mm, id, _| mm.platform().write(mm, id, LARGE + 300, 301) == Ok(())),
+];
+
+#[test]
+fn whoever_finds_it_while_it_becomes_small_finds_small_ones() {
+    for (what, finds) in FINDS {
+        let cases = at_every_touch(&setup(2), &config("linux"), None, |mm, place| {
+            let (id, file) = large(mm, shared, Prot::ReadWrite);
+            mm.space(id).unmap(pages(LARGE + PAGES, 8)).unwrap();
+            let host = mm.platform();
+            host.on(1, || assert!(mm.space(id).switch_to().is_ok() && host.read(mm, id, LARGE).is_ok()));
+            let good = std::cell::Cell::new(false);
+            let Place::Touch(n) = place else { unreachable!() };
+            // What looks at all pages does the same for each.
+            let place = Place::Touch(if n < 40 || soaks() { n } else { 40 + (n - 40) * 29 });
+            race(mm, place, || good.set(finds(mm, id, file)), || _ = host.write(mm, id, LARGE + 7, 8));
+            let there = (0..PAGES - 1).all(|page| host.read(mm, id, LARGE + page) == Ok(page + 1));
+            good.get() && there && host.stale.get() == 0 && settled(mm).broken.is_none()
+        });
+        assert!(cases.results.len() > 10, "{what}: {}", cases.results.len());
+        assert_eq!(cases.count(|&good| !good), 0, "{what}");
+    }
 }
