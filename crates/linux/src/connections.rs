@@ -4,6 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::kernel::Linux;
 use crate::layout::text;
@@ -26,7 +27,10 @@ const UNIX: u16 = 1;
 /// States, by Linux's numbers.
 mod state {
     pub const CONNECTED: u8 = 1;
+    /// It says no more, and the other end may still; the other way round.
+    pub const SAID_ALL: u8 = 5;
     pub const NONE: u8 = 7;
+    pub const HEARD_ALL: u8 = 8;
     pub const LISTENS: u8 = 10;
 }
 
@@ -46,13 +50,18 @@ fn address(address: Option<&[u8]>, long: bool) -> String {
 
 /// What a socket of the network does, if it stands in a table.
 fn state_of(socket: &Socket) -> Option<u8> {
-    let (listens, peer, named) =
-        socket.state.with(|state| (state.waiting.is_some(), state.peer.is_some(), !state.names.is_empty()));
-    match () {
-        () if listens => Some(state::LISTENS),
-        () if peer => Some(state::CONNECTED),
-        () if socket.kind == kind::PACKETS && named => Some(state::NONE),
-        () => None,
+    let (listens, peer, named, silent) = socket
+        .state
+        .with(|state| (state.waiting.is_some(), state.peer.is_some(), !state.names.is_empty(), state.silent));
+    let (_, ended, ..) = socket.inbox.state();
+    match (silent, ended) {
+        _ if listens => Some(state::LISTENS),
+        _ if peer && socket.kind == kind::PACKETS => Some(state::CONNECTED),
+        (false, false) if peer => Some(state::CONNECTED),
+        (false, true) if peer => Some(state::HEARD_ALL),
+        (true, false) if peer => Some(state::SAID_ALL),
+        _ if socket.kind == kind::PACKETS && named => Some(state::NONE),
+        _ => None,
     }
 }
 
@@ -81,8 +90,7 @@ fn unix_line(number: u64, socket: &Socket) -> String {
         let bytes =
             if is_abstract { &own[3..] } else { own[2..].split(|&byte| byte == 0).next().unwrap_or(&[]) };
         // Names of the abstract kind may have zeros in them.
-        let shown: alloc::vec::Vec<u8> =
-            bytes.iter().map(|&byte| if byte == 0 { b'@' } else { byte }).collect();
+        let shown: Vec<u8> = bytes.iter().map(|&byte| if byte == 0 { b'@' } else { byte }).collect();
         name = format!(" {}{}", if is_abstract { "@" } else { "" }, text(&shown));
     }
     format!("{:016x}: {:08X} {:08X} {flags:08X} {:04X} {state:02X} {number:5}{name}\n", 0, 2, 0, socket.kind)
@@ -92,7 +100,7 @@ impl<M: Machine> Linux<'_, M> {
     /// All sockets that are open, by their numbers.
     fn all_sockets(&self) -> BTreeMap<u64, Arc<Open>> {
         let mut found = BTreeMap::new();
-        for process in self.processes.with(|all| all.values().cloned().collect::<alloc::vec::Vec<_>>()) {
+        for process in self.processes.with(|all| all.values().cloned().collect::<Vec<_>>()) {
             process.files.with(|files| {
                 files.each(|open| {
                     if matches!(open.kind, Kind::Socket(_)) {
@@ -111,6 +119,17 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Socket(socket) => Some((number, socket)),
             _ => None,
         });
+        // Those that wait to be accepted are not open yet, and have no number.
+        let waiting: Vec<Arc<Socket>> = sockets
+            .clone()
+            .filter(|_| table != Table::Unix)
+            .flat_map(|(_, socket)| {
+                socket
+                    .state
+                    .with(|state| state.waiting.iter().flat_map(|(all, _)| all).cloned().collect::<Vec<_>>())
+            })
+            .collect();
+        let sockets = sockets.chain(waiting.iter().map(|socket| (0, socket)));
         let Table::Network { kind, long } = table else {
             let lines = sockets.filter(|(_, socket)| socket.family == UNIX);
             let head = String::from("Num       RefCount Protocol Flags    Type St Inode Path\n");
@@ -159,6 +178,14 @@ mod tests {
             state.waiting = Some((VecDeque::new(), 5));
         });
         assert_eq!(state_of(&socket), Some(state::LISTENS));
+        let (one, other) = (new(INET, kind::STREAM), new(INET, kind::STREAM));
+        one.join(&other);
+        assert_eq!(state_of(&one), Some(state::CONNECTED));
+        one.state.with(|state| state.silent = true);
+        other.inbox.end();
+        assert_eq!((state_of(&one), state_of(&other)), (Some(state::SAID_ALL), Some(state::HEARD_ALL)));
+        one.inbox.end();
+        assert_eq!(state_of(&one), None, "both ends have said all");
         let line = network_line(0, 12345, &socket, state::LISTENS, false);
         let start = "   0: 0100007F:1FBC 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 ";
         assert!(line.starts_with(start) && line.len() == 150, "{line}");

@@ -122,6 +122,22 @@ impl Epoll {
         })
     }
 
+    /// A line for each that is watched, as `/proc` has it.
+    pub fn describe(&self) -> alloc::string::String {
+        let all: Vec<_> = self.0.with(|items| {
+            let one =
+                |(key, item): (&Key, &Item)| Some((key.0, item.open.upgrade()?, item.events, item.data));
+            items.all.iter().filter_map(one).collect()
+        });
+        let line = |(number, open, events, data): &(u64, Arc<Open>, u32, u64)| {
+            let inode = open.inode().map_or_else(|| open.number(), |inode| inode.number);
+            alloc::format!(
+                "tfd: {number:8} events: {events:8x} data: {data:16x}  pos:0 ino:{inode:x} sdev:0\n"
+            )
+        };
+        all.iter().map(line).collect()
+    }
+
     /// Other events of one that is there.
     ///
     /// # Errors

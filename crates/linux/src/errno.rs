@@ -41,6 +41,7 @@ numbers! {
     EFBIG = 27, "Too large a file.";
     ENOSPC = 28, "No room.";
     ESPIPE = 29, "Not a file with places in it.";
+    EXDEV = 18, "Not on the same device.";
     EROFS = 30, "Nothing can be written there.";
     EPIPE = 32, "Nobody reads.";
     EDEADLK = 35, "It would wait for itself.";

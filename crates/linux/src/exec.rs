@@ -68,7 +68,10 @@ impl<M: Machine> Linux<'_, M> {
             inode = self.opened(thread, &inode, number)?.inode().cloned().ok_or(Errno::EACCES)?;
         }
         let mode = inode.mode.load(Ordering::Relaxed);
-        if inode.is_directory() || mode & 0o111 == 0 { Err(Errno::EACCES) } else { Ok((inode, whole)) }
+        if inode.is_directory() || mode & 0o111 == 0 {
+            return Err(Errno::EACCES);
+        }
+        self.may(thread, &inode, crate::call::rights::EXECUTE).map(|()| (inode, whole))
     }
 
     /// Maps a program; returns how far from where it says it lies, and the parts of pages behind its files' ends that are to

@@ -353,6 +353,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             thread: 0,
             shown: &|_, _| None,
             is_open: &|_, _| false,
+            may_search: &|_| true,
         };
         let is_there =
             |path: &Vec<u8>| crate::path::walk(&from, path, true).is_ok_and(|found| found.inode.is_some());

@@ -28,6 +28,7 @@ mod call;
 mod capabilities;
 mod connections;
 mod deliver;
+mod described;
 pub mod elf;
 mod epoll;
 pub mod errno;

@@ -148,6 +148,20 @@ impl Open {
         self.flags.load(Ordering::Relaxed) & flag != 0
     }
 
+    /// How it was opened, as programs are told: what has a name says that it may be large.
+    pub fn shown_flags(&self) -> u32 {
+        const LARGE: u32 = 0o100_000;
+        let flags = self.flags.load(Ordering::Relaxed);
+        match &self.kind {
+            Kind::Pipe(end) if self.path == b"pipe" => {
+                flags & !flag::ACCESS | if end.way == Way::Write { flag::WRITE_ONLY } else { 0 }
+            }
+            Kind::Socket(_) | Kind::Event(_) | Kind::Poll(_) | Kind::Timer(..) | Kind::Signals(_) => flags,
+            Kind::Process(_) | Kind::Watches(_) => flags,
+            _ => flags | LARGE,
+        }
+    }
+
     pub fn may_read(&self) -> bool {
         match &self.kind {
             Kind::Pipe(end) => end.way == Way::Read,
@@ -180,6 +194,13 @@ impl Open {
                 if !self.path.starts_with(b"anon_inode") =>
             {
                 [b"anon_inode:[", self.path.as_slice(), b"]"].concat()
+            }
+            // It has no name any more, or never had one.
+            Kind::File(inode) if inode.links.load(Ordering::Relaxed) == 0 => {
+                [self.path.as_slice(), b" (deleted)"].concat()
+            }
+            Kind::Directory(inode) if inode.is_gone() && !crate::procfs::is_made_up(inode) => {
+                [self.path.as_slice(), b" (deleted)"].concat()
             }
             _ => self.path.clone(),
         }

@@ -25,6 +25,8 @@ pub struct From<'a> {
     pub shown: &'a dyn Fn(&Inode, u64) -> Option<Arc<Inode>>,
     /// Whether something is open under this number, by a process; of 0, by the one that looks.
     pub is_open: &'a dyn Fn(u32, u64) -> bool,
+    /// Whether whoever looks may look for names in a directory.
+    pub may_search: &'a dyn Fn(&Inode) -> bool,
 }
 
 /// Where a way ends.
@@ -42,7 +44,8 @@ pub struct Found {
 /// Walks along a path; with `follow` also a link at its end.
 ///
 /// # Errors
-/// `ENOENT`: a directory on the way does not exist, or the path is empty; `ENOTDIR`; `ELOOP`; `ENAMETOOLONG`.
+/// `ENOENT`: a directory on the way does not exist, or the path is empty; `ENOTDIR`; `EACCES`: no names may be looked for there; `ELOOP`;
+/// `ENAMETOOLONG`.
 pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> {
     if path.is_empty() {
         return Err(Errno::ENOENT);
@@ -71,6 +74,9 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
         if !at.is_directory() {
             return Err(Errno::ENOTDIR);
         }
+        if !(from.may_search)(&at) {
+            return Err(Errno::EACCES);
+        }
         if name == b"." {
             continue;
         }
@@ -84,7 +90,10 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             Body::OpenFiles(_) => {
                 let process = crate::procfs::process_of(&at).unwrap_or(0);
                 let number = number_of(&name).filter(|&number| (from.is_open)(process, number));
-                number.map(|number| Inode::opened_by(process, number))
+                number.map(|number| match crate::procfs::tells_of(&at) {
+                    Some(process) => crate::procfs::told(process, number),
+                    None => Inode::opened_by(process, number),
+                })
             }
             _ => match at.get(&name)? {
                 None if number_of(&name).is_some() && is_proc(from, &at)? => {
@@ -224,6 +233,7 @@ mod tests {
             thread: 43,
             shown: &|_, number| [7, 42].contains(&number).then(|| Inode::directory(number + 4, 0o555, 0)),
             is_open: &|process, number| process == 0 && number < 12,
+            may_search: &|directory| directory.number != 99,
         };
         walk(&from, path.as_bytes(), follow).map(|found| found.inode.map(|inode| inode.number))
     }
@@ -268,6 +278,18 @@ mod tests {
         }
         assert_eq!(number(&root, &"x".repeat(256), true), Err(Errno::ENAMETOOLONG));
         assert_eq!(number(&root, &"x/".repeat(2048), true), Err(Errno::ENAMETOOLONG));
+    }
+
+    #[test]
+    fn names_are_not_found_where_they_may_not_be_looked_for() {
+        let root = tree();
+        let closed = Inode::directory(99, 0o600, 0);
+        closed.put(b"x", device()).unwrap();
+        root.put(b"closed", closed).unwrap();
+        assert_eq!(number(&root, "/closed", true), Ok(Some(99)));
+        for path in ["/closed/x", "/closed/none", "/closed/..", "/closed/."] {
+            assert_eq!(number(&root, path, true), Err(Errno::EACCES), "{path}");
+        }
     }
 
     #[test]
@@ -328,6 +350,7 @@ mod tests {
             thread: 0,
             shown: &|_, _| None,
             is_open: &|_, _| false,
+            may_search: &|_| true,
         };
         assert_eq!(path_of(&walk(&from, b"a/up", true).unwrap().inode.unwrap()), b"/a/b");
         assert_eq!(path_of(&root), b"/");

@@ -24,6 +24,9 @@ const LINKS: u64 = 100;
 const OPENED: u64 = 110;
 const THREADS: u64 = 111;
 const THREAD: u64 = 112;
+/// What is said of what it has open; and one of those.
+const TOLD: u64 = 113;
+const TOLD_ONE: u64 = 114;
 
 /// The process whose directory this is.
 pub(crate) fn shows(directory: &Inode) -> Option<u32> {
@@ -35,13 +38,29 @@ pub(crate) fn process_of(inode: &Inode) -> Option<u32> {
     (inode.number & SHOWN != 0).then_some((inode.number >> 8) as u32)
 }
 
+/// The process whose open files a directory tells of.
+pub(crate) fn tells_of(directory: &Inode) -> Option<u32> {
+    process_of(directory).filter(|_| directory.number & 0xff == TOLD)
+}
+
+/// Whether something lies below a process's directory: what does has no other name.
+pub(crate) fn is_made_up(inode: &Inode) -> bool {
+    inode.number & (SHOWN | 1 << 62) != 0
+}
+
+/// What is said of one of a process's open files.
+pub(crate) fn told(pid: u32, number: u64) -> Arc<Inode> {
+    let made = Body::MadeOf(pid, None, Made::Opened(number as u32));
+    Inode::new(SHOWN | u64::from(pid) << 8 | TOLD_ONE, mode::FILE | 0o400, 0, made)
+}
+
 /// The process whose threads a directory has.
 pub(crate) fn threads_of(directory: &Inode) -> Option<u32> {
     process_of(directory).filter(|_| directory.number & 0xff == THREADS)
 }
 
 /// What is shown of each process, and of each thread.
-const FILES: [(&str, Made); 23] = [
+const FILES: [(&str, Made); 27] = [
     ("stat", Made::Stat),
     ("status", Made::Status),
     ("statm", Made::Statm),
@@ -64,8 +83,15 @@ const FILES: [(&str, Made); 23] = [
     ("smaps_rollup", Made::Memory),
     ("mountinfo", Made::Fixed(MOUNTS)),
     ("mounts", Made::Mounts),
+    ("uid_map", Made::Fixed(ALL_IDS)),
+    ("gid_map", Made::Fixed(ALL_IDS)),
+    ("projid_map", Made::Fixed(ALL_IDS)),
+    ("setgroups", Made::Fixed("allow\n")),
     ("coredump_filter", Made::Fixed("00000033\n")),
 ];
+
+/// All users and groups are what they are.
+const ALL_IDS: &str = "         0          0 4294967295\n";
 
 const MOUNTS: &str = "1 0 0:1 / / rw - tmpfs none rw\n2 1 0:2 / /proc rw - proc proc rw\n";
 
@@ -120,7 +146,9 @@ impl<M: Machine> Linux<'_, M> {
         let (executable, here, root) = process
             .place
             .with(|place| (place.executable.clone(), place.directory.clone(), place.root.clone()));
-        let links = [("exe", executable), ("cwd", path_of(&here)), ("root", path_of(&root))];
+        let net = if threads_of(directory).is_some() { &b"../../../net"[..] } else { b"../net" };
+        let links =
+            [("exe", executable), ("cwd", path_of(&here)), ("root", path_of(&root)), ("net", net.to_vec())];
         if threads_of(directory).is_some() {
             self.tids_behind(pid, number.checked_sub(1)?, 1).first().filter(|tid| **tid == number)?;
             let below = self.shown_of(number, pid, Some(number), &links);
@@ -164,7 +192,9 @@ impl<M: Machine> Linux<'_, M> {
         };
         let files = (1..).zip(FILES).map(file);
         let mut all: Vec<_> = files.chain((LINKS..).zip(links).map(link)).collect();
-        all.push((b"fd".to_vec(), Inode::open_files(SHOWN | u64::from(pid) << 8 | OPENED)));
+        for (name, what) in [(b"fd".to_vec(), OPENED), (b"fdinfo".to_vec(), TOLD)] {
+            all.push((name, Inode::open_files(SHOWN | u64::from(pid) << 8 | what)));
+        }
         all
     }
 
@@ -217,6 +247,7 @@ impl<M: Machine> Linux<'_, M> {
             Made::Score => format!("{}\n", self.score(process)),
             Made::Adjust => format!("{}\n", process.adjust.load(Ordering::Relaxed)),
             Made::Sockets(table) => self.connections(table),
+            Made::Opened(number) => self.tell_open(process, number.into()),
             Made::Swaps => {
                 let usage = self.mm.swap().usage();
                 let line = format!("{:<40}partition\t{}\t\t{}\t\t-2\n", "/dev/vda", usage.slots * 4, usage.used * 4);

@@ -11,7 +11,7 @@ use crate::open::Open;
 use crate::sync::{Spin, key_of};
 use crate::tree::{Leaving, Left};
 
-pub use crate::socket_names::{Names, shares};
+pub use crate::socket_names::{Name, Names, shares};
 
 /// Bytes that wait in an inbox at most.
 pub const ROOM: usize = 212_992;

@@ -50,6 +50,11 @@ impl Timer {
         })
     }
 
+    /// How often it has expired since; nothing is taken.
+    pub fn ticks(&self, now: u64) -> u64 {
+        self.state.with(|state| expired(*state, now))
+    }
+
     /// Whether it has expired since.
     pub fn is_due(&self, now: u64) -> bool {
         self.state.with(|state| expired(*state, now) > 0)

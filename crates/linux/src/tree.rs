@@ -180,6 +180,8 @@ pub enum Made {
     Host,
     Identity,
     Memory,
+    /// What is open under a number.
+    Opened(u32),
     /// All sockets of a kind.
     Sockets(crate::connections::Table),
 }
@@ -264,6 +266,8 @@ pub struct Inode {
     pub append: Mutex<()>,
     /// What may not be done to it: see [`seal`].
     pub seals: AtomicU32,
+    /// It was made without a name, and may get one.
+    pub nameless: AtomicBool,
     /// Held while seals are looked at and what they forbid is done, if it can have any.
     pub sealing: Mutex<()>,
     /// What it is.
@@ -285,6 +289,7 @@ impl Inode {
             extended: Spin::default(),
             append: Mutex::new(()),
             seals: AtomicU32::new(0),
+            nameless: AtomicBool::new(false),
             sealing: Mutex::new(()),
             body,
         })

@@ -168,6 +168,22 @@ impl Watches {
         heard
     }
 
+    /// A line for each that is watched, the newest first, as `/proc` has it.
+    pub fn describe(&self) -> alloc::string::String {
+        let all: Vec<_> = self.state.with(|state| {
+            let one =
+                |(&number, watch): (&i32, &Watch)| Some((number, watch.inode.upgrade()?.number, watch.mask));
+            state.all.iter().rev().filter_map(one).collect()
+        });
+        let line = |(number, inode, mask): &(i32, u64, u32)| {
+            alloc::format!(
+                "inotify wd:{number:x} ino:{inode:x} sdev:0 mask:{:x} ignored_mask:0\n",
+                mask & event::ALL
+            )
+        };
+        all.iter().map(line).collect()
+    }
+
     /// Whether anything waits to be read.
     pub fn any(&self) -> bool {
         self.state.with(|state| !state.events.is_empty())

@@ -1,15 +1,16 @@
 //! Extended attributes: what programs note of files, by names.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::HERE;
+use super::watches::Reached;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::process::Thread;
 use crate::tree::{Inode, mode};
+use crate::watches::event;
 
 /// Bytes of a name, and of what it stands for; and of all of one file, which the kernel keeps.
 const LONGEST_NAME: usize = 255;
@@ -31,10 +32,10 @@ impl Of {
 }
 
 impl<M: Machine> Linux<'_, M> {
-    fn of(&self, thread: &Thread, of: Of) -> Result<Arc<Inode>, Errno> {
+    fn of(&self, thread: &Thread, of: Of) -> Result<Reached, Errno> {
         match of {
-            Of::Path(at, follow) => self.there(thread, HERE, at, follow),
-            Of::Open(number) => self.open_file(thread, number)?.inode().cloned().ok_or(Errno::EOPNOTSUPP),
+            Of::Path(at, follow) => self.reach(thread, HERE, at, follow),
+            Of::Open(number) => Reached::of(&*self.open_file(thread, number)?).ok_or(Errno::EOPNOTSUPP),
         }
     }
 
@@ -69,8 +70,9 @@ impl<M: Machine> Linux<'_, M> {
         if flags & !(NEW | OTHER) != 0 {
             return Err(Errno::EINVAL);
         }
-        let inode = self.of(thread, of)?;
-        let name = self.attribute_name(name, &inode, true)?;
+        let reached = self.of(thread, of)?;
+        let inode = &reached.inode;
+        let name = self.attribute_name(name, inode, true)?;
         if bytes > LONGEST {
             return Err(Errno::E2BIG);
         }
@@ -93,6 +95,7 @@ impl<M: Machine> Linux<'_, M> {
             Ok(())
         })?;
         inode.changed.store(self.clock(), Ordering::Relaxed);
+        self.happened_at(&reached, event::ATTRIBUTES);
         Ok(0)
     }
 
@@ -108,14 +111,14 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn get_attribute(&self, thread: &Thread, of: Of, [name, to, room]: [u64; 3]) -> Answer {
-        let inode = self.of(thread, of)?;
+        let inode = self.of(thread, of)?.inode;
         let name = self.attribute_name(name, &inode, false)?;
         let value = inode.extended.with(|all| all.get(&name).cloned()).ok_or(Errno::ENODATA)?;
         self.give(&value, to, room)
     }
 
     pub(crate) fn list_attributes(&self, thread: &Thread, of: Of, to: u64, room: u64) -> Answer {
-        let inode = self.of(thread, of)?;
+        let inode = self.of(thread, of)?.inode;
         let names = inode.extended.with(|all| {
             let all = all.keys().flat_map(|name| name.iter().copied().chain([0]));
             all.collect::<Vec<u8>>()
@@ -124,10 +127,12 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn remove_attribute(&self, thread: &Thread, of: Of, name: u64) -> Answer {
-        let inode = self.of(thread, of)?;
-        let name = self.attribute_name(name, &inode, true)?;
+        let reached = self.of(thread, of)?;
+        let inode = &reached.inode;
+        let name = self.attribute_name(name, inode, true)?;
         inode.extended.with(|all| all.remove(&name)).ok_or(Errno::ENODATA)?;
         inode.changed.store(self.clock(), Ordering::Relaxed);
+        self.happened_at(&reached, event::ATTRIBUTES);
         Ok(0)
     }
 }

@@ -68,7 +68,7 @@ impl<M: Machine> Linux<'_, M> {
             2 => files
                 .with(|files| files.close_on_exec(number).map(|cloexec| *cloexec = with & 1 != 0))
                 .map(|()| 0),
-            3 => Ok((open.flags.load(Ordering::Relaxed) | 0o100_000).into()),
+            3 => Ok(open.shown_flags().into()),
             4 => {
                 let keep = open.flags.load(Ordering::Relaxed) & !flag::LATER;
                 open.flags.store(keep | with as u32 & flag::LATER, Ordering::Relaxed);

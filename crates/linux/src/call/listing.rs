@@ -54,8 +54,10 @@ impl<M: Machine> Linux<'_, M> {
                     let pid = crate::procfs::process_of(directory).unwrap_or(thread.process.pid);
                     let process = self.processes.with(|all| all.get(&pid).cloned()).ok_or(Errno::ENOENT)?;
                     let numbers = process.files.with(|files| files.numbers());
-                    let named =
-                        |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), Inode::opened_by(pid, n));
+                    let tells = crate::procfs::tells_of(directory).is_some();
+                    let inode =
+                        |n| if tells { crate::procfs::told(pid, n) } else { Inode::opened_by(pid, n) };
+                    let named = |n: u64| (FIRST_PLACE + n, n.to_string().into_bytes(), inode(n));
                     let left = numbers.into_iter().filter(|n| FIRST_PLACE + n > *offset);
                     left.take(most).map(named).collect()
                 }

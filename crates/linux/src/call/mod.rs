@@ -14,6 +14,7 @@ mod poll;
 mod queues;
 mod remote;
 mod requests;
+pub(crate) mod rights;
 mod shared;
 mod signals;
 mod sockets;
@@ -195,7 +196,7 @@ pub fn call<M: Machine>(
         n::eventfd | n::eventfd2 => {
             linux.eventfd(thread, a, if number == n::eventfd2 { b as u32 } else { 0 })
         }
-        n::memfd_create => linux.memfd(thread, b),
+        n::memfd_create => linux.memfd(thread, a, b),
         n::epoll_create if a as i32 <= 0 => Err(Errno::EINVAL),
         n::epoll_create => linux.epoll_create(thread, 0),
         n::epoll_create1 => linux.epoll_create(thread, a as u32),
@@ -272,8 +273,9 @@ pub fn call<M: Machine>(
         n::statx => linux.statx(thread, all),
         n::statfs => linux.statfs(b),
         n::fstatfs => linux.open_file(thread, a).and_then(|_| linux.statfs(b)),
-        n::access => linux.access(thread, HERE, a, b),
-        n::faccessat | n::faccessat2 => linux.access(thread, a, b, c),
+        n::access => linux.access(thread, HERE, [a, b, 0]),
+        n::faccessat => linux.access(thread, a, [b, c, 0]),
+        n::faccessat2 => linux.access(thread, a, [b, c, d]),
         n::mknod => linux.mknod(thread, [HERE, a, b, c]),
         n::mknodat => linux.mknod(thread, [a, b, c, d]),
         n::readlink => linux.readlink(thread, HERE, a, b, c),

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::HERE;
+use super::rights;
+use super::watches::Reached;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Kept, Linux, Waited};
 use crate::layout::{Pack, Stat};
@@ -35,8 +37,11 @@ impl<M: Machine> Linux<'_, M> {
         let is_open = |process, number| self.opened_by(thread, process, number).is_ok();
         let (process, shown) =
             (thread.process.pid, |directory: &Inode, number| self.shown(directory, number));
+        let owner = thread.process.owner.with(|owner| owner.clone());
+        let may_search = |inode: &Inode| rights::allows(inode, rights::EXECUTE, &owner, false);
         let (root, thread) = (&root, thread.tid);
-        let from = path::From { root, directory, process, thread, shown: &shown, is_open: &is_open };
+        let (shown, is_open, may_search) = (&shown, &is_open, &may_search);
+        let from = path::From { root, directory, process, thread, shown, is_open, may_search };
         path::walk(&from, path, follow)
     }
 
@@ -76,10 +81,31 @@ impl<M: Machine> Linux<'_, M> {
         path: u64,
         follow: bool,
     ) -> Result<Arc<Inode>, Errno> {
+        self.reach(thread, directory, path, follow).map(|reached| reached.inode)
+    }
+
+    /// The same, with where it lies. What leads to something open leads there.
+    pub(super) fn reach(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: u64,
+        follow: bool,
+    ) -> Result<Reached, Errno> {
         let path = self.load_path(path)?;
         let found = self.walk_at(thread, directory, &path, follow)?;
         let inode = found.inode.ok_or(Errno::ENOENT)?;
-        if found.directory_meant && !inode.is_directory() { Err(Errno::ENOTDIR) } else { Ok(inode) }
+        if let Body::Opened(number) = &inode.body
+            && follow
+            && let Some(reached) = Reached::of(&*self.opened(thread, &inode, *number)?)
+        {
+            return Ok(reached);
+        }
+        if found.directory_meant && !inode.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        let above = (!found.name.is_empty()).then_some((found.directory, found.name));
+        Ok(Reached { inode, above })
     }
 
     /// Where something new is to be.
@@ -89,17 +115,23 @@ impl<M: Machine> Linux<'_, M> {
         if found.inode.is_some() || found.name.is_empty() { Err(Errno::EEXIST) } else { Ok(found) }
     }
 
-    /// Gives a new thing its name, and its owner.
-    pub(super) fn name_it(&self, thread: &Thread, found: &Found, new: Arc<Inode>) -> Result<(), Errno> {
+    /// Gives a new thing its owner.
+    fn give_owner(&self, thread: &Thread, directory: &Inode, new: &Inode) {
         const GROUP_OF_DIRECTORY: u32 = 0o2000;
         let (user, group) = thread.process.owner.with(|owner| (owner.users[3], owner.groups[3]));
-        let inherits = found.directory.mode.load(Ordering::Relaxed) & GROUP_OF_DIRECTORY != 0;
-        let group = if inherits { found.directory.owner[1].load(Ordering::Relaxed) } else { group };
+        let inherits = directory.mode.load(Ordering::Relaxed) & GROUP_OF_DIRECTORY != 0;
+        let group = if inherits { directory.owner[1].load(Ordering::Relaxed) } else { group };
         new.owner[0].store(user, Ordering::Relaxed);
         new.owner[1].store(group, Ordering::Relaxed);
         if inherits && new.is_directory() {
             new.mode.fetch_or(GROUP_OF_DIRECTORY, Ordering::Relaxed);
         }
+    }
+
+    /// Gives a new thing its name, and its owner.
+    pub(super) fn name_it(&self, thread: &Thread, found: &Found, new: Arc<Inode>) -> Result<(), Errno> {
+        self.may(thread, &found.directory, rights::WRITE | rights::EXECUTE)?;
+        self.give_owner(thread, &found.directory, &new);
         found.directory.put(&found.name, new.clone())?;
         found.directory.touch(self.clock());
         self.happened(Some(&new), Some((&found.directory, &found.name)), event::CREATE, 0);
@@ -113,14 +145,27 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn open(&self, thread: &Thread, directory: u64, path: u64, flags: u32, rights: u32) -> Answer {
         let path = self.load_path(path)?;
         if flags & flag::TEMPORARY == flag::TEMPORARY {
-            return Err(Errno::EOPNOTSUPP);
+            return self.open_temporary(thread, directory, &path, flags, rights);
         }
         let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
         let follow = flags & flag::NO_FOLLOW == 0 && !exclusive;
         let found = self.walk_at(thread, directory, &path, follow)?;
+        let wanted = match flags & flag::ACCESS {
+            _ if flags & flag::PATH != 0 => 0,
+            0 if flags & flag::TRUNCATE != 0 => rights::READ | rights::WRITE,
+            0 => rights::READ,
+            flag::WRITE_ONLY => rights::WRITE,
+            _ => rights::READ | rights::WRITE,
+        };
         let inode = match &found.inode {
             Some(_) if exclusive => return Err(Errno::EEXIST),
-            Some(inode) => inode.clone(),
+            Some(inode) => {
+                // Links are refused for what they are.
+                if !matches!(inode.body, Body::Link(_) | Body::Itself(_) | Body::Opened(_)) {
+                    self.may(thread, inode, wanted)?;
+                }
+                inode.clone()
+            }
             None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
             None if found.directory_meant => return Err(Errno::EISDIR),
             None => {
@@ -141,11 +186,48 @@ impl<M: Machine> Linux<'_, M> {
             _ => self.open_inode(thread, inode, flags, path::whole(&found))?,
         };
         opened.above.with(|kept| *kept = Some(Arc::downgrade(&above)));
+        if flags & flag::TRUNCATE != 0
+            && flags & flag::ACCESS != 0
+            && let Kind::File(_) = &opened.kind
+            && let Some(reached) = Reached::of(&opened)
+        {
+            self.set_len(thread, &reached, 0)?;
+        }
         if flags & flag::PATH == 0 {
             self.happened_to(&opened, event::OPEN);
         }
         let cloexec = flags & flag::CLOSE_ON_EXEC != 0;
         thread.process.files.with(|files| files.add(opened, cloexec, 0))
+    }
+
+    /// Opens a file that has no name, as one in this directory: it may get a name later, unless it is said that it gets none.
+    fn open_temporary(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: &[u8],
+        flags: u32,
+        rights: u32,
+    ) -> Answer {
+        if flags & flag::DIRECTORY == 0 || flags & flag::ACCESS == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let found = self.walk_at(thread, directory, path, true)?;
+        let above = found.inode.clone().ok_or(Errno::ENOENT)?;
+        if !matches!(above.body, Body::Directory(_)) {
+            return Err(Errno::ENOTDIR);
+        }
+        self.may(thread, &above, rights::WRITE | rights::EXECUTE)?;
+        let inode = self.new_file_in(&above, self.umask(thread, rights))?;
+        self.give_owner(thread, &above, &inode);
+        inode.nameless.store(flags & flag::EXCLUSIVE == 0, Ordering::Relaxed);
+        let mut whole = path::path_of(&above);
+        if whole.len() > 1 {
+            whole.push(b'/');
+        }
+        whole.extend(alloc::format!("#{}", inode.number).into_bytes());
+        let open = Open::new(Kind::File(inode), flags & !(flag::CREATE | flag::EXCLUSIVE), whole);
+        thread.process.files.with(|files| files.add(open, flags & flag::CLOSE_ON_EXEC != 0, 0))
     }
 
     /// Opens what is open under a number once more.
@@ -208,12 +290,7 @@ impl<M: Machine> Linux<'_, M> {
                 let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
                 Kind::Text(self.made(&process, *tid, *made)?, inode.clone())
             }
-            Body::File(_) => {
-                if flags & flag::TRUNCATE != 0 && writes {
-                    self.set_len(thread, &inode, 0)?;
-                }
-                Kind::File(inode.clone())
-            }
+            Body::File(_) => Kind::File(inode.clone()),
         };
         Ok(Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path))
     }
@@ -279,15 +356,24 @@ impl<M: Machine> Linux<'_, M> {
         self.name_it(thread, &found, inode).map(|()| 0)
     }
 
-    pub(crate) fn memfd(&self, thread: &Thread, flags: u64) -> Answer {
+    pub(crate) fn memfd(&self, thread: &Thread, name: u64, flags: u64) -> Answer {
         const MAY_SEAL: u64 = 2;
+        const LONGEST: usize = 249;
+        let name = self.load_text(name, LONGEST).map_err(|error| match error {
+            Errno::ENAMETOOLONG => Errno::EINVAL,
+            other => other,
+        })?;
+        if name.len() > LONGEST {
+            return Err(Errno::EINVAL);
+        }
         if flags & !0x1f != 0 {
             return Err(Errno::EINVAL);
         }
         let inode = self.new_file(Kept::InMemory, 0o777)?;
         let more = if flags & MAY_SEAL == 0 { seal::NO_MORE } else { 0 };
         inode.seals.store(seal::SEALABLE | more, Ordering::SeqCst);
-        let open = Open::new(Kind::File(inode), flag::READ_WRITE, b"/memfd".to_vec());
+        let path = [b"/memfd:", name.as_slice()].concat();
+        let open = Open::new(Kind::File(inode), flag::READ_WRITE, path);
         thread.process.files.with(|files| files.add(open, flags & 1 != 0, 0))
     }
 
@@ -383,15 +469,22 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.write_user(to, &all.0).map(|()| 0)
     }
 
-    pub(crate) fn access(&self, thread: &Thread, directory: u64, path: u64, how: u64) -> Answer {
-        const EXECUTE: u64 = 1;
-        if how & !7 != 0 {
+    /// Whether a process may do something with a file: as who it really is, unless it is to be asked as what it acts.
+    pub(crate) fn access(&self, thread: &Thread, directory: u64, [path, how, flags]: [u64; 3]) -> Answer {
+        const AS_ACTING: u64 = 0x200;
+        if how & !7 != 0 || flags & !(AS_ACTING | NO_FOLLOW | EMPTY_PATH) != 0 {
             return Err(Errno::EINVAL);
         }
-        let inode = self.there(thread, directory, path, true)?;
-        // Who may do everything may not execute what nobody may.
-        let nobody = !inode.is_directory() && inode.mode.load(Ordering::Relaxed) & 0o111 == 0;
-        if how & EXECUTE != 0 && nobody { Err(Errno::EACCES) } else { Ok(0) }
+        let inode = if flags & EMPTY_PATH != 0 && self.load_path(path)?.is_empty() {
+            let open = self.open_file(thread, directory)?;
+            let Some(inode) = open.inode().cloned() else { return Ok(0) };
+            inode
+        } else {
+            self.there(thread, directory, path, flags & NO_FOLLOW == 0)?
+        };
+        let real = flags & AS_ACTING == 0;
+        let may = thread.process.owner.with(|owner| rights::allows(&inode, how as u32, owner, real));
+        if may { Ok(0) } else { Err(Errno::EACCES) }
     }
 
     pub(crate) fn readlink(&self, thread: &Thread, directory: u64, path: u64, to: u64, bytes: u64) -> Answer {
@@ -435,6 +528,7 @@ impl<M: Machine> Linux<'_, M> {
         if !inode.is_directory() {
             return Err(Errno::ENOTDIR);
         }
+        self.may(thread, &inode, rights::EXECUTE)?;
         thread.process.place.with(|place| place.directory = inode);
         Ok(0)
     }
@@ -471,6 +565,9 @@ impl<M: Machine> Linux<'_, M> {
         if found.name.is_empty() {
             return Err(if is_directory { Errno::EINVAL } else { Errno::EISDIR });
         }
+        if let Some(inode) = &found.inode {
+            self.may_take(thread, &found.directory, inode)?;
+        }
         let take = || found.directory.take(&found.name, is_directory);
         let gone = if is_directory { self.moving.with(|()| take()) } else { take() }?;
         let now = self.clock();
@@ -505,6 +602,12 @@ impl<M: Machine> Linux<'_, M> {
         if from.name.is_empty() || to.name.is_empty() {
             return Err(Errno::EINVAL);
         }
+        for place in [&from, &to] {
+            match &place.inode {
+                Some(inode) => self.may_take(thread, &place.directory, inode)?,
+                None => self.may(thread, &place.directory, rights::WRITE | rights::EXECUTE)?,
+            }
+        }
         let moved = self.moving.with(|()| {
             if flags & EXCHANGE != 0 {
                 return from.directory.exchange(&from.name, &to.directory, &to.name).map(|()| None);
@@ -534,6 +637,15 @@ impl<M: Machine> Linux<'_, M> {
         if inode.is_directory() {
             return Err(Errno::EPERM);
         }
+        // What is made up has no other names, and what has lost its last one gets none.
+        if crate::procfs::is_made_up(&inode) {
+            return Err(Errno::EXDEV);
+        }
+        let may = || inode.links.load(Ordering::Relaxed) > 0 || inode.nameless.swap(false, Ordering::Relaxed);
+        if matches!(inode.body, Body::File(_)) && !may() {
+            return Err(Errno::ENOENT);
+        }
+        self.may(thread, &found.directory, rights::WRITE | rights::EXECUTE)?;
         found.directory.put(&found.name, inode.clone())?;
         let now = self.clock();
         found.directory.touch(now);
@@ -571,7 +683,8 @@ impl<M: Machine> Linux<'_, M> {
         /// Runs as its owner, and as its group if that may run it.
         const AS_USER: u32 = 0o4000;
         const AS_GROUP: u32 = 0o2010;
-        let set = |inode: &Arc<Inode>| {
+        let set = |reached: &Reached| {
+            let inode = &reached.inode;
             self.owns(thread, inode)?;
             let fits = |owner: &crate::process::Owner| {
                 let (user, group) = (to[0] as u32, to[1] as u32);
@@ -594,7 +707,7 @@ impl<M: Machine> Linux<'_, M> {
                 inode.mode.store(rights & !(AS_USER | group), Ordering::Relaxed);
             }
             inode.changed.store(self.clock(), Ordering::Relaxed);
-            self.happened(Some(inode), None, event::ATTRIBUTES, 0);
+            self.happened_at(reached, event::ATTRIBUTES);
             Ok(0)
         };
         if flags & !(EMPTY_PATH | NO_FOLLOW) != 0 {
@@ -602,30 +715,33 @@ impl<M: Machine> Linux<'_, M> {
         }
         if flags & EMPTY_PATH != 0 && (path == 0 || self.load_path(path)?.is_empty()) {
             if directory as u32 == HERE as u32 {
-                return set(&thread.process.place.with(|place| place.directory.clone()));
+                let inode = thread.process.place.with(|place| place.directory.clone());
+                return set(&Reached { inode, above: None });
             }
             let open = self.open_file(thread, directory)?;
-            return open.inode().map_or(Ok(0), set);
+            return Reached::of(&open).map_or(Ok(0), |reached| set(&reached));
         }
-        self.there(thread, directory, path, flags & NO_FOLLOW == 0).and_then(|inode| set(&inode))
+        self.reach(thread, directory, path, flags & NO_FOLLOW == 0).and_then(|reached| set(&reached))
     }
 
-    fn set_rights(&self, thread: &Thread, inode: &Arc<Inode>, rights: u32) -> Answer {
+    fn set_rights(&self, thread: &Thread, reached: &Reached, rights: u32) -> Answer {
+        let inode = &reached.inode;
         self.owns(thread, inode)?;
-        self.happened(Some(inode), None, event::ATTRIBUTES, 0);
         inode.changed.store(self.clock(), Ordering::Relaxed);
         let kind = inode.mode.load(Ordering::Relaxed) & mode::KIND;
         inode.mode.store(kind | rights & 0o7777, Ordering::Relaxed);
+        self.happened_at(reached, event::ATTRIBUTES);
         Ok(0)
     }
 
     pub(crate) fn chmod(&self, thread: &Thread, directory: u64, path: u64, rights: u32) -> Answer {
-        self.there(thread, directory, path, true).and_then(|inode| self.set_rights(thread, &inode, rights))
+        let reached = self.reach(thread, directory, path, true)?;
+        self.set_rights(thread, &reached, rights)
     }
 
     pub(crate) fn fchmod(&self, thread: &Thread, number: u64, rights: u32) -> Answer {
         let open = self.open_file(thread, number)?;
-        open.inode().map_or(Ok(0), |inode| self.set_rights(thread, inode, rights))
+        Reached::of(&open).map_or(Ok(0), |reached| self.set_rights(thread, &reached, rights))
     }
 
     /// Sets when a file was read and modified: as a program says, or now, each.
@@ -658,18 +774,22 @@ impl<M: Machine> Linux<'_, M> {
         };
         let second = if matches!(form, Times::Seconds) { 8 } else { 16 };
         let new = if times == 0 { [Some(now); 2] } else { [load(times)?, load(times + second)?] };
-        let set = |inode: &Arc<Inode>| {
+        let set = |reached: &Reached| {
+            let inode = &reached.inode;
             if new == [None; 2] {
                 return Ok(0);
             }
-            if times != 0 {
-                self.owns(thread, inode)?;
+            // Who may write it may say that it was just now.
+            let is_now = times == 0 || new == [Some(now); 2];
+            match self.owns(thread, inode) {
+                Err(_) if is_now => self.may(thread, inode, rights::WRITE)?,
+                owns => owns?,
             }
             for (time, new) in [&inode.accessed, &inode.modified].into_iter().zip(new) {
                 new.into_iter().for_each(|new| time.store(new, Ordering::Relaxed));
             }
             inode.changed.store(now, Ordering::Relaxed);
-            self.happened(Some(inode), None, event::ATTRIBUTES, 0);
+            self.happened_at(reached, event::ATTRIBUTES);
             Ok(0)
         };
         if path == 0 || flags & EMPTY_PATH != 0 && self.load_path(path)?.is_empty() {
@@ -677,15 +797,9 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::EFAULT);
             }
             let open = self.open_file(thread, directory)?;
-            return open.inode().map_or(Ok(0), set);
+            return Reached::of(&open).map_or(Ok(0), |reached| set(&reached));
         }
-        let inode = self.there(thread, directory, path, flags & NO_FOLLOW == 0)?;
-        match &inode.body {
-            Body::Opened(number) if flags & NO_FOLLOW == 0 => {
-                self.opened(thread, &inode, *number)?.inode().map_or(Ok(0), set)
-            }
-            _ => set(&inode),
-        }
+        set(&self.reach(thread, directory, path, flags & NO_FOLLOW == 0)?)
     }
 }
 

@@ -16,6 +16,22 @@ use crate::watches::{Watches, ask, event};
 /// As many as may be at a time.
 const MOST: usize = 1024;
 
+/// What was found, and under which name in which directory, if it was by one.
+pub(crate) struct Reached {
+    pub inode: Arc<Inode>,
+    pub above: Option<(Arc<Inode>, alloc::vec::Vec<u8>)>,
+}
+
+impl Reached {
+    /// What is open, if it has an inode.
+    pub fn of(open: &Open) -> Option<Reached> {
+        let inode = open.inode()?.clone();
+        let above = open.above.with(|above| above.as_ref().and_then(|above| above.upgrade()));
+        let name = open.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        Some(Reached { inode, above: above.map(|above| (above, name.to_vec())) })
+    }
+}
+
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn inotify(&self, thread: &Thread, flags: u64) -> Answer {
         let flags = flags as u32;
@@ -50,6 +66,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let inode = self.there(thread, HERE, path, mask & ask::NO_FOLLOW == 0)?;
+        self.may(thread, &inode, super::rights::READ)?;
         if mask & ask::ONLY_DIRECTORY != 0 && !inode.is_directory() {
             return Err(Errno::ENOTDIR);
         }
@@ -114,18 +131,20 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
+    /// The same of what was found: whoever watches it hears it, and whoever watches where it lies.
+    pub(crate) fn happened_at(&self, reached: &Reached, what: u32) {
+        let above = reached.above.as_ref().map(|(directory, name)| (directory, name.as_slice()));
+        self.happened(Some(&reached.inode), above, what, 0);
+    }
+
     /// The same of what is open.
     pub(crate) fn happened_to(&self, open: &Open, what: u32) {
-        if self.watching.load(Ordering::Relaxed) == 0 {
-            return;
+        if self.watching.load(Ordering::Relaxed) != 0
+            && let Kind::File(_) | Kind::Directory(_) = &open.kind
+            && let Some(reached) = Reached::of(open)
+        {
+            self.happened_at(&reached, what);
         }
-        let inode = match &open.kind {
-            Kind::File(inode) | Kind::Directory(inode) => inode,
-            _ => return,
-        };
-        let above = open.above.with(|above| above.as_ref().and_then(|above| above.upgrade()));
-        let name = open.path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        self.happened(Some(inode), above.as_ref().map(|above| (above, name)), what, 0);
     }
 
     /// A process closes what it has open; it may be that nobody has it then.

@@ -10,7 +10,7 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::network::{INET, INET6, MAPPED, as_seen, port_in};
 use crate::process::Thread;
-use crate::socket::{Socket, kind, shares};
+use crate::socket::{Name, Peer, Socket, kind, shares};
 use crate::tree::{Body, Inode, mode};
 
 /// The address of a socket of the network, on this machine.
@@ -49,6 +49,11 @@ pub(super) fn where_found(own: &Arc<[u8]>, by: &[u8]) -> Arc<[u8]> {
     own.clone()
 }
 
+/// Who has come to a socket by an address, as its other end.
+pub(super) fn peer_at(found: &Socket, by: &[u8]) -> Peer {
+    Peer { inbox: found.inbox.clone(), address: where_found(&found.own(), by), process: found.process }
+}
+
 /// The port of an address, if it is one of this machine.
 fn port_of(family: u16, address: &[u8]) -> Result<u16, Errno> {
     let len = if family == INET { 16 } else { 28 };
@@ -70,20 +75,43 @@ fn port_of(family: u16, address: &[u8]) -> Result<u16, Errno> {
 /// The level and number of the option by which a socket is of the longer addresses alone.
 const ONLY: (u32, u32) = (41, 26);
 
-/// The name under which a port of a kind of addresses stands.
-fn name_of_port(kind: u32, family: u16, port: u16) -> Vec<u8> {
-    [b'p', kind as u8, family as u8, (port >> 8) as u8, port as u8].to_vec()
+/// The family of an address, and its bytes: of one that stands in a longer one, its own.
+fn host_of(address: &[u8]) -> (u16, &[u8]) {
+    match u16::from_le_bytes([address[0], address[1]]) {
+        INET => (INET, address.get(4..8).unwrap_or_default()),
+        _ if address.get(8..20) == Some(&MAPPED) => (INET, address.get(20..24).unwrap_or_default()),
+        _ => (INET6, address.get(8..24).unwrap_or_default()),
+    }
 }
 
-/// Those under which a socket with this port stands: one of the longer addresses has the shorter ones too, unless it wants to have not.
-fn names_of_port(socket: &Socket, port: u16) -> Vec<Vec<u8>> {
+fn is_any(host: &[u8]) -> bool {
+    host.iter().all(|&byte| byte == 0)
+}
+
+/// The name under which a port stands at an address; at all of them, where that means none.
+fn name_of_port(kind: u32, family: u16, port: u16, host: &[u8]) -> Name {
+    let key = [b'p', kind as u8, family as u8, (port >> 8) as u8, port as u8].to_vec();
+    Name { key, host: if is_any(host) { Vec::new() } else { host.to_vec() } }
+}
+
+/// Those under which a socket with this port at an address stands: one that has all of the longer ones has the shorter ones too, unless it
+/// wants to have not.
+fn names_of_port(socket: &Socket, port: u16, address: &[u8]) -> Vec<Name> {
     let only =
         socket.state.with(|state| state.options.get(&ONLY).is_some_and(|word| word.first() != Some(&0)));
-    let mut all = alloc::vec![name_of_port(socket.kind, socket.family, port)];
-    if socket.family == INET6 && !only {
-        all.push(name_of_port(socket.kind, INET, port));
+    let (family, host) = host_of(address);
+    let mut all = alloc::vec![name_of_port(socket.kind, family, port, host)];
+    if family == INET6 && is_any(host) && !only {
+        all.push(name_of_port(socket.kind, INET, port, &[]));
     }
     all
+}
+
+/// The name by which a socket of the network is looked for: that of this machine, if no address of it is said.
+fn looked_for(kind: u32, port: u16, address: &[u8]) -> Name {
+    let (family, host) = host_of(address);
+    let own = local(family, port);
+    name_of_port(kind, family, port, if is_any(host) { host_of(&own).1 } else { host })
 }
 
 /// With whom a socket shares its port. One that listens has it alone, unless ports are shared.
@@ -149,9 +177,14 @@ impl<M: Machine> Linux<'_, M> {
                 other => other,
             })?;
             let port = match port {
-                0 => self.free_port(&socket)?,
-                port if self.names.put_all(&names_of_port(&socket, port), &socket, sharing(&socket)) => port,
-                _ => return Err(Errno::EADDRINUSE),
+                0 => self.free_port(&socket, &address)?,
+                port => {
+                    let names = names_of_port(&socket, port, &address);
+                    if !self.names.put_all(&names, &socket, sharing(&socket)) {
+                        return Err(Errno::EADDRINUSE);
+                    }
+                    port
+                }
             };
             let mut own = address[..if family == INET { 16 } else { 28 }].to_vec();
             own[2..4].copy_from_slice(&port.to_be_bytes());
@@ -195,12 +228,13 @@ impl<M: Machine> Linux<'_, M> {
         Ok(0)
     }
 
-    /// Gives a port that nobody has.
-    fn free_port(&self, socket: &Arc<Socket>) -> Result<u16, Errno> {
+    /// Gives a port that nobody has at this address.
+    fn free_port(&self, socket: &Arc<Socket>, address: &[u8]) -> Result<u16, Errno> {
         let first = self.random() as u16 % 28_000;
         let ports = (0..28_000).map(|at| 32_768 + (first + at) % 28_000);
         let shares = sharing(socket);
-        let mut free = ports.filter(|&port| self.names.put_new(&names_of_port(socket, port), socket, shares));
+        let mut free =
+            ports.filter(|&port| self.names.put_new(&names_of_port(socket, port, address), socket, shares));
         free.next().ok_or(Errno::EADDRINUSE)
     }
 
@@ -209,9 +243,10 @@ impl<M: Machine> Linux<'_, M> {
         if socket.family == UNIX || socket.state.with(|state| !state.names.is_empty()) {
             return Ok(());
         }
-        let port = self.free_port(socket)?;
-        let mut own = local(socket.family, port).to_vec();
+        let mut own = local(socket.family, 0).to_vec();
         own[4..].fill(0);
+        let port = self.free_port(socket, &own)?;
+        own[2..4].copy_from_slice(&port.to_be_bytes());
         socket.state.with(|state| state.own = Arc::from(own));
         Ok(())
     }
@@ -231,7 +266,9 @@ impl<M: Machine> Linux<'_, M> {
             });
             return Ok(());
         }
-        let port = self.free_port(socket)?;
+        let mut all = local(socket.family, 0).to_vec();
+        all[4..].fill(0);
+        let port = self.free_port(socket, &all)?;
         socket.state.with(|state| state.own = opposite(socket.family, port, to));
         Ok(())
     }
@@ -248,14 +285,14 @@ impl<M: Machine> Linux<'_, M> {
             return Err(if socket.family == UNIX { Errno::EINVAL } else { Errno::EAFNOSUPPORT });
         }
         let name = if family != UNIX {
-            let is_mapped = family == INET6 && address.get(8..20) == Some(&MAPPED);
-            name_of_port(socket.kind, if is_mapped { INET } else { family }, port_of(family, address)?)
+            looked_for(socket.kind, port_of(family, address)?, address)
         } else {
             match Self::unix_name(address).ok_or(Errno::EINVAL)? {
-                (true, name) => [b"a", name].concat(),
+                (true, name) => Name::anywhere(&[b"a", name].concat()),
                 (false, path) => {
                     let inode = self.walk(thread, None, path, true)?.inode.ok_or(Errno::ENOENT)?;
-                    [b"i", &inode.number.to_le_bytes()[..]].concat()
+                    self.may(thread, &inode, crate::call::rights::WRITE)?;
+                    Name::anywhere(&[b"i", &inode.number.to_le_bytes()[..]].concat())
                 }
             }
         };

@@ -44,9 +44,7 @@ impl<M: Machine> Linux<'_, M> {
                 0 => None,
                 _ => {
                     Some(match self.find_socket(thread, &socket, &address) {
-                        Ok(found) => {
-                            Peer { inbox: found.inbox.clone(), address: found.own(), process: found.process }
-                        }
+                        Ok(found) => super::addresses::peer_at(&found, &address),
                         // Of the network nobody need be there: whoever sends hears of it.
                         Err(Errno::ECONNREFUSED) if socket.family != UNIX => {
                             let inbox = Inbox::new(&self.left);
@@ -93,9 +91,11 @@ impl<M: Machine> Linux<'_, M> {
         let theirs = self.new_socket(thread, socket.family, socket.kind);
         // Whoever waits to be taken in does not keep the listener: once nobody has it open, nobody takes anybody in.
         let (key, process) = (key_of(&listener.changes), listener.process);
+        let own = super::addresses::where_found(&listener.own(), &address);
         let weak = Arc::downgrade(&listener);
         drop(listener);
         // Before anybody can find it, and with no lock of another socket held: two might connect to each other.
+        theirs.state.with(|state| state.own = own);
         socket.join(&theirs);
         socket.state.with(|state| state.peer.iter_mut().for_each(|peer| peer.process = process));
         let alone = |error: Errno| {
@@ -107,13 +107,10 @@ impl<M: Machine> Linux<'_, M> {
         let mut try_it = || {
             let taken = weak.upgrade().and_then(|listener| {
                 listener.state.with(|state| {
-                    let own = state.own.clone();
                     let (waiting, most) = state.waiting.as_mut()?;
                     if waiting.len() > *most {
                         return Some(false);
                     }
-                    let own = super::addresses::where_found(&own, &address);
-                    theirs.state.with(|state| state.own = own);
                     waiting.push_back(theirs.clone());
                     listener.changes.fetch_add(1, Ordering::SeqCst);
                     Some(true)

@@ -67,6 +67,8 @@ impl<M: Machine> Linux<'_, M> {
             // What was set is not kept.
             (1, 2 | 5 | 6 | 9 | 10 | 12 | 15 | 16 | 29 | 34..=36 | 42 | 46) => word(0),
             (1, 7 | 8) => word(crate::socket::ROOM as u32),
+            // A byte is enough to be woken.
+            (1, 18) => word(1),
             (1, 17) => {
                 let pid = socket.peer().map_or(0, |peer| peer.process);
                 let of = |process: &alloc::sync::Arc<crate::process::Process>| {
@@ -91,7 +93,15 @@ impl<M: Machine> Linux<'_, M> {
             (1, 39) => word(socket.family.into()),
             // The longest piece that goes at once: of this machine's own network.
             (6, 2) if socket.family != UNIX && socket.is_stream() => word(65_483),
-            (6, _) if socket.family != UNIX && socket.is_stream() => word(0),
+            (6, what) if socket.family != UNIX && socket.is_stream() => word(match what {
+                // When and how often it is asked whether the other end is there, how often a connection is tried, whether receipts go at once.
+                4 => 7200,
+                5 => 75,
+                6 => 9,
+                7 => 6,
+                12 => 1,
+                _ => 0,
+            }),
             (0 | 41, _) if socket.family != UNIX => word(0),
             _ => return Err(Errno::ENOPROTOOPT),
         };

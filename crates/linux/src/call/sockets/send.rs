@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::open::{Open, flag};
 use crate::process::Thread;
 use crate::signal::{Info, number};
-use crate::socket::{Inbox, Peer, Sent, Socket, kind};
+use crate::socket::{Inbox, Sent, Socket, kind};
 use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
@@ -66,8 +66,8 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
             _ => match socket.peer() {
-                // Somebody else may have come there.
-                Some(peer) if may_be_lost && peer.inbox.state().2 => {
+                // Somebody else may have come there, or come before who was there.
+                Some(peer) if may_be_lost => {
                     let found = match self.find_socket(thread, socket, &peer.address) {
                         Ok(found) => found,
                         // It hears of that with what it asks next.
@@ -78,10 +78,11 @@ impl<M: Machine> Linux<'_, M> {
                         }
                         Err(error) => return Err(error),
                     };
-                    let there =
-                        Peer { inbox: found.inbox.clone(), address: found.own(), process: found.process };
-                    let before = socket.state.with(|state| state.peer.replace(there));
-                    drop(before);
+                    if !Arc::ptr_eq(&found.inbox, &peer.inbox) {
+                        let there = super::addresses::peer_at(&found, &peer.address);
+                        let before = socket.state.with(|state| state.peer.replace(there));
+                        drop(before);
+                    }
                     found.inbox.clone()
                 }
                 Some(peer) => peer.inbox,

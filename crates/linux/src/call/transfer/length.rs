@@ -1,8 +1,8 @@
 //! Where in a file one is, and how long it is: unless its seals forbid it, it becomes longer or shorter, or gets a hole.
 
-use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use crate::call::watches::Reached;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -62,7 +62,8 @@ impl<M: Machine> Linux<'_, M> {
         Err(Errno::EFBIG)
     }
 
-    pub(in crate::call) fn set_len(&self, thread: &Thread, inode: &Arc<Inode>, len: u64) -> Answer {
+    pub(in crate::call) fn set_len(&self, thread: &Thread, reached: &Reached, len: u64) -> Answer {
+        let inode = &reached.inode;
         let file = inode.file().ok_or(if inode.is_directory() { Errno::EISDIR } else { Errno::EINVAL })?;
         if len >> 63 != 0 {
             return Err(Errno::EINVAL);
@@ -81,22 +82,25 @@ impl<M: Machine> Linux<'_, M> {
             })
         })?;
         inode.touch(self.clock());
-        self.happened(Some(inode), None, crate::watches::event::MODIFY, 0);
+        self.happened_at(reached, crate::watches::event::MODIFY);
         Ok(0)
     }
 
     pub(crate) fn ftruncate(&self, thread: &Thread, number: u64, len: u64) -> Answer {
         let open = self.open_file(thread, number)?;
         match &open.kind {
-            Kind::File(inode) if open.may_write() => self.set_len(thread, inode, len),
+            Kind::File(_) if open.may_write() => {
+                let reached = Reached::of(&open).ok_or(Errno::EINVAL)?;
+                self.set_len(thread, &reached, len)
+            }
             _ => Err(Errno::EINVAL),
         }
     }
 
     pub(crate) fn truncate(&self, thread: &Thread, path: u64, len: u64) -> Answer {
-        let path = self.load_path(path)?;
-        let inode = self.walk(thread, None, &path, true)?.inode.ok_or(Errno::ENOENT)?;
-        self.set_len(thread, &inode, len)
+        let reached = self.reach(thread, crate::call::HERE, path, true)?;
+        self.may(thread, &reached.inode, crate::call::rights::WRITE)?;
+        self.set_len(thread, &reached, len)
     }
 
     pub(crate) fn fallocate(&self, thread: &Thread, number: u64, mode: u64, at: u64, bytes: u64) -> Answer {
@@ -110,7 +114,10 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EBADF);
         }
         match mode {
-            0 if end > self.file_len(file) => self.set_len(thread, inode, end),
+            0 if end > self.file_len(file) => {
+                let reached = Reached { inode: inode.clone(), above: None };
+                self.set_len(thread, &reached, end)
+            }
             0 | KEEP => Ok(0),
             mode if mode == HOLE | KEEP => {
                 self.unless_sealed(inode, |seals| {
