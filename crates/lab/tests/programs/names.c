@@ -114,7 +114,12 @@ static void ports(void) {
     int own = ntohs(asked(getsockname, client).sin_port);
     CHECK(listed(own, "01") == 1 && listed(port, "01") == 1);
     CHECK(shutdown(client, SHUT_WR) == 0);
+    for (int i = 0; i < 1000 && listed(own, "05") == 0; i++)
+        usleep(1000);
     CHECK(listed(own, "05") == 1 && listed(port, "08") == 1);
+    char none[40];
+    socklen_t len = sizeof none;
+    CHECK(getsockopt(client, IPPROTO_IP, IP_OPTIONS, none, &len) == 0 && len == 0);
     CHECK(option(client, SOL_SOCKET, SO_RCVLOWAT) == 1 && option(client, IPPROTO_TCP, TCP_KEEPIDLE) == 7200);
     CHECK(option(client, IPPROTO_TCP, TCP_KEEPINTVL) == 75 && option(client, IPPROTO_TCP, TCP_KEEPCNT) == 9);
     CHECK(fcntl(client, F_GETFL) == O_RDWR && fcntl(taken, F_SETFL, O_NONBLOCK) == 0 && fcntl(taken, F_GETFL) == (O_RDWR | O_NONBLOCK));
@@ -207,6 +212,8 @@ static void watched(void) {
     CHECK(inotify_add_watch(in, "watched", IN_ATTRIB | IN_MODIFY | IN_CREATE | IN_DELETE) == 1);
     int fd = open("watched/a", O_RDWR | O_CREAT, 0600);
     CHECK(heard(in, "100:a "));
+    close(open("watched/b", O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    CHECK(heard(in, "100:b ") && unlink("watched/b") == 0 && heard(in, "200:b "));
     CHECK(chmod("watched/a", 0640) == 0 && heard(in, "4:a "));
     CHECK(fchmod(fd, 0600) == 0 && heard(in, "4:a "));
     CHECK(chown("watched/a", getuid(), -1) == 0 && heard(in, "4:a "));

@@ -162,6 +162,21 @@ fn queues_requests_and_what_the_network_says_of_itself_are_as_on_the_host() {
     }
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn names_and_what_may_be_done_with_them_are_as_on_the_host() {
+    let scratch = Scratch::new("names");
+    let program = built("names", &scratch);
+    let host = Command::new(&program).current_dir(&scratch.0).output().expect("it runs");
+    let well = "ports: 0\ndescribed: 0\nwatched: 0\nnameless: 0\nrights: 0\n";
+    assert_eq!(text(&host.stdout), well, "{}", text(&host.stderr));
+    for cpus in ["1", "4"] {
+        let ran = boot(&program, &["--cpus", cpus, "--memory", "64M"]);
+        assert_eq!(text(&ran.stdout), well, "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    }
+}
+
 /// A count that the summary tells.
 fn told(ran: &Output, name: &str) -> u64 {
     let errors = text(&ran.stderr);

@@ -150,6 +150,8 @@ impl<M: Machine> Linux<'_, M> {
         let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
         let follow = flags & flag::NO_FOLLOW == 0 && !exclusive;
         let found = self.walk_at(thread, directory, &path, follow)?;
+        // What is new is empty already, and nobody hears that it is made so.
+        let mut made = false;
         let wanted = match flags & flag::ACCESS {
             _ if flags & flag::PATH != 0 => 0,
             0 if flags & flag::TRUNCATE != 0 => rights::READ | rights::WRITE,
@@ -171,7 +173,10 @@ impl<M: Machine> Linux<'_, M> {
             None => {
                 let new = self.new_file_in(&found.directory, self.umask(thread, rights))?;
                 match self.name_it(thread, &found, new.clone()) {
-                    Ok(()) => new,
+                    Ok(()) => {
+                        made = true;
+                        new
+                    }
                     // Somebody was faster.
                     Err(Errno::EEXIST) if !exclusive => {
                         found.directory.get(&found.name)?.ok_or(Errno::ENOENT)?
@@ -187,6 +192,7 @@ impl<M: Machine> Linux<'_, M> {
         };
         opened.above.with(|kept| *kept = Some(Arc::downgrade(&above)));
         if flags & flag::TRUNCATE != 0
+            && !made
             && flags & flag::ACCESS != 0
             && let Kind::File(_) = &opened.kind
             && let Some(reached) = Reached::of(&opened)

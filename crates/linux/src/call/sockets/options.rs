@@ -1,5 +1,7 @@
 //! Options of sockets.
 
+use alloc::vec::Vec;
+
 use super::UNIX;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
@@ -102,6 +104,8 @@ impl<M: Machine> Linux<'_, M> {
                 12 => 1,
                 _ => 0,
             }),
+            // Options that go along with each packet: there are none.
+            (0, 4) if socket.family != UNIX => Vec::new(),
             (0 | 41, _) if socket.family != UNIX => word(0),
             _ => return Err(Errno::ENOPROTOOPT),
         };
