@@ -11,7 +11,7 @@ use crate::layout::text;
 use crate::machine::Machine;
 use crate::network::{INET, INET6, as_seen};
 use crate::open::{Kind, Open};
-use crate::socket::{Socket, kind};
+use crate::socket::{Socket, UNIX, kind};
 
 /// Which table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,8 +21,6 @@ pub enum Table {
     /// Those of the Unix kind.
     Unix,
 }
-
-const UNIX: u16 = 1;
 
 /// States, by Linux's numbers.
 mod state {

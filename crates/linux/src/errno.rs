@@ -70,6 +70,7 @@ numbers! {
     ECONNABORTED = 103, "It has come to nothing.";
     EISCONN = 106, "It is connected.";
     ENOTCONN = 107, "It is not connected.";
+    ECONNRESET = 104, "The other end broke off.";
     ECONNREFUSED = 111, "Nobody listens there.";
     ETIMEDOUT = 110, "The time is over.";
     EINPROGRESS = 115, "It goes on.";

@@ -128,7 +128,7 @@ impl<M: Machine> Linux<'_, M> {
             ("proc/sys/kernel", "ostype", Made::Fixed("Linux\n")),
             ("proc/sys/kernel", "osrelease", Made::Fixed("6.12.0\n")),
             ("proc/sys/kernel", "version", Made::Fixed("#1 SMP\n")),
-            ("proc/sys/kernel", "hostname", Made::Fixed("quietmm\n")),
+            ("proc/sys/kernel", "hostname", Made::HostName),
             ("proc/sys/kernel", "domainname", Made::Fixed("(none)\n")),
             ("proc/sys/kernel", "core_pattern", Made::Fixed("core\n")),
             ("proc/sys/kernel", "shmmax", Made::Fixed("18446744073692774399\n")),

@@ -120,6 +120,8 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) ending: AtomicBool,
     /// Each call is noted.
     pub(crate) notes_calls: AtomicBool,
+    /// What the machine is called.
+    pub(crate) host: Spin<Vec<u8>>,
 }
 
 /// Where the archive says what is to run: arguments, an empty one, the environment, each with a zero at its end.
@@ -183,6 +185,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             alarms_changed: AtomicU32::new(0),
             ending: AtomicBool::new(false),
             notes_calls: AtomicBool::new(false),
+            host: Spin::new(b"quietmm".to_vec()),
         };
         linux.unpack()?;
         linux.furnish();

@@ -247,6 +247,7 @@ impl<M: Machine> Linux<'_, M> {
             Made::Score => format!("{}\n", self.score(process)),
             Made::Adjust => format!("{}\n", process.adjust.load(Ordering::Relaxed)),
             Made::Sockets(table) => self.connections(table),
+            Made::HostName => return [self.host.with(|host| host.clone()), b"\n".to_vec()].concat(),
             Made::Opened(number) => self.tell_open(process, number.into()),
             Made::Swaps => {
                 let usage = self.mm.swap().usage();

@@ -13,6 +13,9 @@ use crate::tree::{Leaving, Left};
 
 pub use crate::socket_names::{Name, Names, shares};
 
+/// The family of sockets of one machine.
+pub const UNIX: u16 = 1;
+
 /// Bytes that wait in an inbox at most.
 pub const ROOM: usize = 212_992;
 /// Bytes that each packet is counted with beyond its own.
@@ -46,6 +49,24 @@ struct Content {
     ended: bool,
     /// Nobody receives any more.
     closed: bool,
+    /// Nobody has the socket any more.
+    gone: bool,
+    /// Whether whoever sent here broke off.
+    broken: Broken,
+    /// A byte that does not wait until those before it are read.
+    urgent: Option<u8>,
+}
+
+/// Whether the other end broke off: it was closed with bytes that it had not read, or never taken in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Broken {
+    /// It did not.
+    #[default]
+    No,
+    /// It did, and nobody has heard of that.
+    Yes,
+    /// That was said.
+    Said,
 }
 
 /// What has been sent to a socket.
@@ -206,6 +227,53 @@ impl Inbox {
         })
     }
 
+    /// The urgent byte; it stays there to be looked at.
+    pub fn urgent(&self, stays: bool) -> Option<u8> {
+        self.content.with(|content| if stays { content.urgent } else { content.urgent.take() })
+    }
+
+    /// Puts one in, in place of another that nobody has taken.
+    pub fn send_urgent(&self, byte: u8) {
+        self.content.with(|content| content.urgent = Some(byte));
+        self.comes();
+    }
+
+    /// Nobody sends any more: whoever did broke off, which is said once what came before is read.
+    pub fn break_off(&self) {
+        self.content.with(|content| (content.ended, content.broken) = (true, Broken::Yes));
+        self.comes();
+        self.goes();
+    }
+
+    /// Whether whoever sent here broke off.
+    pub fn broken(&self) -> Broken {
+        self.content.with(|content| content.broken)
+    }
+
+    /// Whether that is to be said now; with `read`, only if nothing is left to be read.
+    pub fn take_break(&self, read: bool) -> bool {
+        self.content.with(|content| {
+            let now = content.broken == Broken::Yes && (!read || content.packets.is_empty());
+            if now {
+                content.broken = Broken::Said;
+            }
+            now
+        })
+    }
+
+    /// Whether nobody has the socket any more.
+    pub fn is_gone(&self) -> bool {
+        self.content.with(|content| content.gone)
+    }
+
+    /// Nobody has the socket any more; whether something was left to be read.
+    fn leave(&self) -> bool {
+        self.content.with(|content| {
+            content.gone = true;
+            !content.packets.is_empty()
+        })
+    }
+
     /// Nobody sends any more.
     pub fn end(&self) {
         self.content.with(|content| content.ended = true);
@@ -255,6 +323,8 @@ pub struct State {
     pub waiting: Option<(VecDeque<Arc<Socket>>, usize)>,
     /// It sends no more.
     pub silent: bool,
+    /// What it sent came to nobody, since the other end was closed: what it sends next is refused.
+    pub unheard: bool,
     /// How long a receive and a send wait, in nanoseconds; 0 for ever.
     pub times: [u64; 2],
     /// What is still to be said of a connection that was not waited for.
@@ -310,6 +380,7 @@ impl Socket {
             peer,
             waiting,
             silent,
+            unheard: false,
             times,
             late: Late::Nothing,
             asks_sockets: false,
@@ -395,8 +466,16 @@ impl Socket {
     #[must_use = "files that lie in each other are closed one after the other"]
     pub fn empty(&self) -> Vec<Arc<Open>> {
         let waiting = self.state.with(|state| state.waiting.take());
-        drop(waiting);
+        turn_away(waiting);
         self.inbox.close()
+    }
+
+    /// It is to be closed at once, whatever is on its way.
+    fn closes_at_once(&self) -> bool {
+        const LINGER: (u32, u32) = (1, 13);
+        let how = self.state.with(|state| state.options.get(&LINGER).cloned());
+        self.family != UNIX
+            && how.is_some_and(|how| how.len() >= 8 && how[..4] != [0; 4] && how[4..8] == [0; 4])
     }
 
     /// How often anything has come, and how often room has where it sends to.
@@ -407,8 +486,18 @@ impl Socket {
     }
 }
 
+/// Sockets that nobody takes in any more.
+fn turn_away(waiting: Option<(VecDeque<Arc<Socket>>, usize)>) {
+    for socket in waiting.into_iter().flat_map(|(all, _)| all) {
+        if let Some(peer) = socket.peer() {
+            peer.inbox.break_off();
+        }
+    }
+}
+
 impl Drop for Socket {
     fn drop(&mut self) {
+        let breaks = self.inbox.leave() || self.closes_at_once();
         let (names, peer, waiting) = self
             .state
             .with(|state| (core::mem::take(&mut state.names), state.peer.take(), state.waiting.take()));
@@ -416,14 +505,16 @@ impl Drop for Socket {
         self.left.add_open(self.inbox.close());
         self.left.add(Leaving::Key(key_of(&*self.inbox)));
         if let Some(peer) = peer {
-            if self.kind != kind::PACKETS {
-                peer.inbox.end();
+            match self.kind {
+                kind::PACKETS => {}
+                _ if breaks => peer.inbox.break_off(),
+                _ => peer.inbox.end(),
             }
             self.left.add(Leaving::Key(key_of(&*peer.inbox)));
         }
         // Who waits to be taken in.
         self.left.add(Leaving::Key(key_of(&self.changes)));
-        drop(waiting);
+        turn_away(waiting);
     }
 }
 
@@ -505,5 +596,29 @@ mod tests {
             closed += 1;
         }
         assert_eq!(closed, 49_999);
+    }
+
+    #[test]
+    fn who_is_closed_with_bytes_to_read_breaks_off() {
+        let (a, b) = pair(kind::STREAM);
+        assert_eq!((send(&a, b"hello"), send(&b, b"bye")), (Sent::Bytes(5), Sent::Bytes(3)));
+        assert_eq!(a.inbox.broken(), Broken::No);
+        drop(b);
+        assert_eq!(a.inbox.broken(), Broken::Yes);
+        assert!(!a.inbox.take_break(true), "first what came before");
+        assert_eq!(a.inbox.receive(9, true, false).unwrap().bytes, b"bye");
+        assert!(a.inbox.take_break(true) && !a.inbox.take_break(false), "it is said once");
+        assert!(a.peer().unwrap().inbox.is_gone());
+        let (a, b) = pair(kind::STREAM);
+        send(&b, b"bye");
+        drop(b);
+        assert_eq!(a.inbox.broken(), Broken::No, "it had read all");
+        let (names, left) = (Arc::default(), Arc::default());
+        let (a, b) =
+            (Socket::new(2, kind::STREAM, 1, &names, &left), Socket::new(2, kind::STREAM, 1, &names, &left));
+        a.join(&b);
+        b.state.with(|state| state.options.insert((1, 13), alloc::vec![1, 0, 0, 0, 0, 0, 0, 0]));
+        drop(b);
+        assert_eq!(a.inbox.broken(), Broken::Yes, "it was to be closed at once");
     }
 }

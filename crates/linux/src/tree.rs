@@ -180,6 +180,7 @@ pub enum Made {
     Host,
     Identity,
     Memory,
+    HostName,
     /// What is open under a number.
     Opened(u32),
     /// All sockets of a kind.

@@ -31,11 +31,13 @@ const SETS: [&str; 7] = [
     "UTF-7.so",
     "CP1252.so",
 ];
+/// Which machine is where.
+const HOSTS: &str = "/etc/hosts";
 /// What the C library looks up for programs: who there is, which machines and services. Of the host's, where the directory has none.
 const TABLES: [&str; 7] = [
     "/etc/passwd",
     "/etc/group",
-    "/etc/hosts",
+    HOSTS,
     "/etc/nsswitch.conf",
     "/etc/services",
     "/etc/protocols",
@@ -299,6 +301,7 @@ impl Pack {
             for path in TABLES {
                 if Path::new(path).is_file() && !self.members.contains_key(&self.resolve(path)) {
                     self.take_file(Path::new(path), &self.resolve(path))?;
+                    self.name_machine(path);
                 }
             }
             if Path::new(LOCALE).is_dir() && !self.has(&format!("{LOCALE}/LC_CTYPE")) {
@@ -312,6 +315,15 @@ impl Pack {
             }
         }
         Ok(())
+    }
+
+    /// The machine finds itself by its name in the table of machines, as it does where somebody has set it up.
+    fn name_machine(&mut self, path: &str) {
+        if path == HOSTS
+            && let Some(Member::File { bytes, .. }) = self.members.get_mut(&self.resolve(path))
+        {
+            bytes.extend(b"127.0.1.1\tquietmm\n");
+        }
     }
 
     /// All of it as cpio, `newc`: directories stand before what they have.

@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <sys/select.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -142,6 +143,79 @@ static void ports(void) {
     close(here);
     CHECK(send(talks, "c", 1, 0) == 1 && recv(any, &byte, 1, MSG_DONTWAIT) == 1 && byte == 'c');
     close(any), close(talks);
+}
+
+static int ready(int fd) {
+    struct pollfd polled = {.fd = fd, .events = POLLIN | POLLRDHUP};
+    return poll(&polled, 1, 0) == 1 ? polled.revents : 0;
+}
+
+static void joined(int ends[2]) {
+    int listener = bound(SOCK_STREAM, "127.0.0.1", 0);
+    struct sockaddr_in own = asked(getsockname, listener);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(listen(listener, 1) == 0 && connect(ends[0], (struct sockaddr *)&own, sizeof own) == 0);
+    ends[1] = accept(listener, NULL, NULL);
+    close(listener);
+}
+
+// The other end is closed: in peace, with something unread, at once, before it was taken in.
+static void ended(void) {
+    int ends[2];
+    char bytes[8];
+    joined(ends), close(ends[1]), usleep(1000);
+    CHECK(ready(ends[0]) == (POLLIN | POLLRDHUP) && recv(ends[0], bytes, 8, 0) == 0);
+    CHECK(send(ends[0], "x", 1, MSG_NOSIGNAL) == 1), usleep(1000);
+    CHECK(ready(ends[0]) == (POLLIN | POLLRDHUP | POLLHUP | POLLERR));
+    FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+    CHECK(recv(ends[0], bytes, 8, 0) == 0), close(ends[0]);
+    joined(ends);
+    CHECK(send(ends[0], "x", 1, 0) == 1 && send(ends[1], "bye", 3, 0) == 3), usleep(1000), close(ends[1]), usleep(1000);
+    CHECK(ready(ends[0]) == (POLLIN | POLLRDHUP | POLLHUP | POLLERR));
+    CHECK(recv(ends[0], bytes, 8, 0) == 3);
+    FAILS(recv(ends[0], bytes, 8, 0), ECONNRESET);
+    CHECK(recv(ends[0], bytes, 8, 0) == 0 && ready(ends[0]) == (POLLIN | POLLRDHUP | POLLHUP));
+    FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE), close(ends[0]);
+    joined(ends);
+    struct linger at_once = {.l_onoff = 1};
+    CHECK(setsockopt(ends[1], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once) == 0), close(ends[1]), usleep(1000);
+    CHECK(option(ends[0], SOL_SOCKET, SO_ERROR) == ECONNRESET && option(ends[0], SOL_SOCKET, SO_ERROR) == 0);
+    CHECK(read(ends[0], bytes, 8) == 0), close(ends[0]);
+    int listener = bound(SOCK_STREAM, "127.0.0.1", 0);
+    struct sockaddr_in own = asked(getsockname, listener);
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(listen(listener, 1) == 0 && connect(ends[0], (struct sockaddr *)&own, sizeof own) == 0), close(listener), usleep(1000);
+    FAILS(read(ends[0], bytes, 8), ECONNRESET), close(ends[0]);
+    joined(ends);
+    CHECK(shutdown(ends[1], SHUT_RD) == 0 && send(ends[0], "x", 1, MSG_NOSIGNAL) == 1), usleep(1000);
+    CHECK(send(ends[0], "x", 1, MSG_NOSIGNAL) == 1), close(ends[0]), close(ends[1]);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && send(ends[0], "x", 1, 0) == 1), close(ends[1]);
+    CHECK((ready(ends[0]) & POLLHUP) != 0);
+    FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+    FAILS(recv(ends[0], bytes, 8, 0), ECONNRESET);
+    CHECK(recv(ends[0], bytes, 8, 0) == 0), close(ends[0]);
+}
+
+// A byte that does not wait until those before it are read.
+static void urgent(void) {
+    int ends[2];
+    char bytes[8] = {0};
+    joined(ends);
+    FAILS(recv(ends[1], bytes, 8, MSG_OOB), EINVAL);
+    CHECK(send(ends[0], "abc", 3, 0) == 3 && send(ends[0], "de!", 3, MSG_OOB) == 3), usleep(1000);
+    struct pollfd polled = {.fd = ends[1], .events = POLLPRI};
+    CHECK(poll(&polled, 1, 1000) == 1 && polled.revents == POLLPRI);
+    fd_set reads, excepts;
+    struct timeval now = {0};
+    FD_ZERO(&reads);
+    FD_ZERO(&excepts);
+    FD_SET(ends[1], &reads);
+    FD_SET(ends[1], &excepts);
+    CHECK(select(ends[1] + 1, &reads, NULL, &excepts, &now) == 2 && FD_ISSET(ends[1], &excepts));
+    CHECK(recv(ends[1], bytes, 8, MSG_OOB) == 1 && bytes[0] == '!');
+    CHECK(poll(&polled, 1, 0) == 0);
+    CHECK(recv(ends[1], bytes, 8, 0) == 5 && !memcmp(bytes, "abcde", 5));
+    close(ends[0]), close(ends[1]);
 }
 
 // A number behind a word in what is said of an open file; -1: no such word.
@@ -311,7 +385,7 @@ int main(void) {
     struct {
         const char *name;
         void (*part)(void);
-    } parts[] = {{"ports", ports}, {"described", described}, {"watched", watched}, {"nameless", nameless}, {"rights", rights}};
+    } parts[] = {{"ports", ports}, {"ended", ended}, {"urgent", urgent}, {"described", described}, {"watched", watched}, {"nameless", nameless}, {"rights", rights}};
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
         wrong = 0;
         parts[i].part();

@@ -168,7 +168,7 @@ fn names_and_what_may_be_done_with_them_are_as_on_the_host() {
     let scratch = Scratch::new("names");
     let program = built("names", &scratch);
     let host = Command::new(&program).current_dir(&scratch.0).output().expect("it runs");
-    let well = "ports: 0\ndescribed: 0\nwatched: 0\nnameless: 0\nrights: 0\n";
+    let well = "ports: 0\nended: 0\nurgent: 0\ndescribed: 0\nwatched: 0\nnameless: 0\nrights: 0\n";
     assert_eq!(text(&host.stdout), well, "{}", text(&host.stderr));
     for cpus in ["1", "4"] {
         let ran = boot(&program, &["--cpus", cpus, "--memory", "64M"]);

@@ -438,6 +438,7 @@ pub fn call<M: Machine>(
         n::sysinfo => linux.sysinfo(a),
         n::times => linux.times(thread, a),
         n::uname => linux.uname(a),
+        n::sethostname => linux.set_host_name(thread, a, b),
         n::getrandom => linux.getrandom(a, b),
 
         n::clock_gettime => linux.clock_gettime(thread, a, b),
@@ -513,7 +514,6 @@ pub fn call<M: Machine>(
         | n::pivot_root
         | n::swapon
         | n::swapoff
-        | n::sethostname
         | n::setdomainname
         | n::settimeofday
         | n::clock_settime

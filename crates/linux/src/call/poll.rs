@@ -12,11 +12,13 @@ use crate::open::{Counter, Kind, Open};
 use crate::pipe::Way;
 use crate::process::Thread;
 use crate::signal::ALWAYS;
-use crate::socket::{Late, Socket, kind};
+use crate::socket::{Broken, Late, Socket, UNIX, kind};
 
 /// Events, as `poll` and `epoll` have them.
 pub(super) mod event {
     pub const IN: u32 = 1;
+    /// Something urgent.
+    pub const URGENT: u32 = 2;
     pub const OUT: u32 = 4;
     pub const ERROR: u32 = 8;
     pub const HANG_UP: u32 = 0x10;
@@ -27,7 +29,7 @@ pub(super) mod event {
     /// The other end sends no more.
     pub const ENDED: u32 = 0x2000;
 }
-use event::{ENDED, ERROR, HANG_UP, IN, NOT_OPEN, OUT, READ, WRITE};
+use event::{ENDED, ERROR, HANG_UP, IN, NOT_OPEN, OUT, READ, URGENT, WRITE};
 
 /// One that is waited for.
 struct Asked {
@@ -36,6 +38,7 @@ struct Asked {
 }
 
 fn of_socket(socket: &Socket) -> u32 {
+    let unheard = socket.state.with(|state| state.unheard);
     let (listens, comes, silent, refused, lost) = socket.state.with(|state| {
         let comes = state.waiting.as_ref().is_some_and(|(all, _)| !all.is_empty());
         (state.waiting.is_some(), comes, state.silent, state.late == Late::Refused, state.refused)
@@ -44,16 +47,26 @@ fn of_socket(socket: &Socket) -> u32 {
         return if comes { IN } else { 0 };
     }
     let (some, ended, closed, _) = socket.inbox.state();
-    let found =
-        if some { IN } else { 0 } | if ended || closed { ENDED } else { 0 } | if lost { ERROR } else { 0 };
+    let urgent = if socket.inbox.urgent(true).is_some() { URGENT } else { 0 };
+    let found = urgent
+        | if some { IN } else { 0 }
+        | if ended || closed { ENDED } else { 0 }
+        | if lost { ERROR } else { 0 };
     match socket.peer() {
         None if socket.kind == kind::PACKETS => found | OUT,
         None if refused => found | IN | OUT | ERROR | HANG_UP | ENDED,
         None => found | OUT | HANG_UP,
         Some(peer) => {
             let (_, _, gone, room) = peer.inbox.state();
-            let hung = (ended || closed) && (gone || silent) && socket.kind != kind::PACKETS;
-            found | if room || gone { OUT } else { 0 } | if hung { HANG_UP } else { 0 }
+            let broken = socket.inbox.broken();
+            // On the network it is not known yet that nobody is there.
+            let knows = socket.family == UNIX && gone || unheard || silent || broken != Broken::No;
+            let hung = (ended || closed) && knows && socket.kind != kind::PACKETS;
+            let error = broken == Broken::Yes || unheard;
+            found
+                | if room || gone { OUT } else { 0 }
+                | if hung { HANG_UP } else { 0 }
+                | if error { ERROR } else { 0 }
         }
     }
 }
@@ -234,11 +247,12 @@ impl<M: Machine> Linux<'_, M> {
             Ok::<_, Errno>(set)
         };
         let has = |set: &[u8], number: u64| set[number as usize / 8] >> (number % 8) & 1 != 0;
-        let (reads, writes, _) = (load(read)?, load(write)?, load(except)?);
+        let (reads, writes, excepts) = (load(read)?, load(write)?, load(except)?);
         let mut asked = Vec::new();
         for number in 0..count {
-            let wanted =
-                if has(&reads, number) { IN } else { 0 } | if has(&writes, number) { OUT } else { 0 };
+            let wanted = if has(&reads, number) { IN } else { 0 }
+                | if has(&writes, number) { OUT } else { 0 }
+                | if has(&excepts, number) { URGENT } else { 0 };
             if wanted == 0 {
                 asked.push(None);
                 continue;
@@ -263,7 +277,8 @@ impl<M: Machine> Linux<'_, M> {
         }
         self.wait_for_any(thread, &asked, time)?;
         let looks = Looks::default();
-        let (mut reads, mut writes, mut any) = (alloc::vec![0_u8; bytes], alloc::vec![0_u8; bytes], 0);
+        let [mut reads, mut writes, mut excepts] = [0; 3].map(|_: u8| alloc::vec![0_u8; bytes]);
+        let mut any = 0;
         for (number, one) in asked.iter().enumerate() {
             let Some(one) = one else { continue };
             let found = self.found(thread, one, &looks);
@@ -273,8 +288,9 @@ impl<M: Machine> Linux<'_, M> {
             };
             put(&mut reads, one.wanted & IN != 0 && found & (IN | HANG_UP | ERROR) != 0);
             put(&mut writes, one.wanted & OUT != 0 && found & (OUT | ERROR) != 0);
+            put(&mut excepts, one.wanted & URGENT != 0 && found & URGENT != 0);
         }
-        for (at, set) in [(read, &reads), (write, &writes), (except, &alloc::vec![0; bytes])] {
+        for (at, set) in [(read, &reads), (write, &writes), (except, &excepts)] {
             if at != 0 {
                 self.machine.write_user(at, set)?;
             }

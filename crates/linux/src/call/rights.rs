@@ -57,12 +57,12 @@ impl<M: Machine> Linux<'_, M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree::{Body, mode};
 
     #[test]
     fn a_file_is_its_owners_its_groups_or_anybodys() {
         let may = |user: u32, group: u32, more: &[u32], rights: u32, wanted: u32| {
-            let inode = Inode::directory(1, rights, 0);
-            inode.mode.store(crate::tree::mode::FILE | rights, Ordering::Relaxed);
+            let inode = Inode::new(1, mode::SOCKET | rights, 0, Body::Socket);
             inode.owner[0].store(5, Ordering::Relaxed);
             inode.owner[1].store(6, Ordering::Relaxed);
             let (users, groups) = ([user; 4], [group; 4]);

@@ -19,12 +19,11 @@ use crate::machine::Machine;
 use crate::network::{INET, INET6};
 use crate::open::{Kind, Open, flag};
 use crate::process::Thread;
-use crate::socket::{Socket, kind};
-
-const UNIX: u16 = 1;
+use crate::socket::{Socket, UNIX, kind};
 
 /// Flags of sends and receives.
 mod message {
+    pub const URGENT: u64 = 1;
     pub const PEEK: u64 = 2;
     pub const CUT_CONTROL: u64 = 8;
     pub const CUT: u64 = 0x20;

@@ -205,12 +205,28 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn uname(&self, to: u64) -> Answer {
         let mut all = Vec::new();
-        for word in ["Linux", "quietmm", "6.12.0", "#1 SMP", "x86_64", "(none)"] {
+        let host = self.host.with(|host| host.clone());
+        for word in [b"Linux", host.as_slice(), b"6.12.0", b"#1 SMP", b"x86_64", b"(none)"] {
             let end = all.len() + 65;
-            all.extend_from_slice(word.as_bytes());
+            all.extend_from_slice(word);
             all.resize(end, 0);
         }
         self.machine.write_user(to, &all).map(|()| 0)
+    }
+
+    /// The machine is called otherwise from now on.
+    pub(crate) fn set_host_name(&self, thread: &Thread, at: u64, bytes: u64) -> Answer {
+        const LONGEST: u64 = 64;
+        if !thread.process.owner.with(|owner| owner.is_root()) {
+            return Err(Errno::EPERM);
+        }
+        if bytes > LONGEST {
+            return Err(Errno::EINVAL);
+        }
+        let mut name = alloc::vec![0; bytes as usize];
+        self.machine.read_user(at, &mut name)?;
+        self.host.with(|host| *host = name);
+        Ok(0)
     }
 
     pub(crate) fn sysinfo(&self, to: u64) -> Answer {

@@ -58,6 +58,7 @@ impl<M: Machine> Linux<'_, M> {
             (1, 13) => alloc::vec![0; 8],
             (1, 3) => word(socket.kind),
             // Errors are told at once, but of connections that nobody waited for, and of packets that came to nobody.
+            (1, 4) if socket.inbox.take_break(false) => word(Errno::ECONNRESET.0.into()),
             (1, 4) if socket.take_refusal() => word(Errno::ECONNREFUSED.0.into()),
             (1, 4) => word(socket.state.with(|state| match state.late {
                 Late::Refused => {

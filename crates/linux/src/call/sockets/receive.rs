@@ -9,7 +9,7 @@ use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
 use crate::open::{Open, flag};
 use crate::process::Thread;
-use crate::socket::{Received, Socket, kind};
+use crate::socket::{Received, Socket, UNIX, kind};
 use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
@@ -36,6 +36,13 @@ impl<M: Machine> Linux<'_, M> {
         let room: u64 = into.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
         let at_once = open.has(flag::NO_WAIT) || flags & message::NO_WAIT != 0;
         let peek = flags & message::PEEK != 0;
+        if stream && socket.family != UNIX && flags & message::URGENT != 0 {
+            let byte = socket.inbox.urgent(peek).ok_or(Errno::EINVAL)?;
+            let bytes = if room > 0 { alloc::vec![byte] } else { Vec::new() };
+            self.scatter(into, 0, &bytes)?;
+            let whole = bytes.len();
+            return Ok((whole as u64, Received { bytes, whole, from: Arc::from([]), files: Vec::new() }));
+        }
         let until = self.until(socket, 0);
         let mut all: Option<Received> = None;
         let mut done = 0;
@@ -74,6 +81,13 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
             let Some(found) = found else { break };
+            if done == 0
+                && found.bytes.is_empty()
+                && socket.kind != kind::PACKETS
+                && socket.inbox.take_break(true)
+            {
+                return Err(Errno::ECONNRESET);
+            }
             self.changed(key_of(&*socket.inbox));
             self.scatter(into, done, &found.bytes)?;
             let count = found.bytes.len() as u64;
@@ -125,7 +139,9 @@ impl<M: Machine> Linux<'_, M> {
             }
         }
         self.changed(key_of(&*socket.inbox));
-        Ok(found.ok_or(Errno::EAGAIN)?.bytes)
+        let bytes = found.ok_or(Errno::EAGAIN)?.bytes;
+        let ended = bytes.is_empty() && socket.kind != kind::PACKETS;
+        if ended && socket.inbox.take_break(true) { Err(Errno::ECONNRESET) } else { Ok(bytes) }
     }
 
     /// Writes bytes to buffers, from a place in all of them on.

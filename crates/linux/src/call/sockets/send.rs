@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::open::{Open, flag};
 use crate::process::Thread;
 use crate::signal::{Info, number};
-use crate::socket::{Inbox, Sent, Socket, kind};
+use crate::socket::{Broken, Inbox, Sent, Socket, kind};
 use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
@@ -102,7 +102,11 @@ impl<M: Machine> Linux<'_, M> {
             let mut done = 0;
             loop {
                 let silent = socket.state.with(|state| state.silent);
-                let mut sent = if silent {
+                let is_network = stream && socket.family != UNIX;
+                if is_network && socket.inbox.take_break(false) {
+                    return Err((done, Errno::ECONNRESET));
+                }
+                let mut sent = if silent || is_network && socket.inbox.broken() != Broken::No {
                     Sent::Closed
                 } else {
                     inbox.send(&piece[done..], &own, files.clone(), stream)
@@ -124,6 +128,13 @@ impl<M: Machine> Linux<'_, M> {
                         Waited::Interrupted => return Err((done, AGAIN)),
                     }
                 }
+                // The network takes what it sends, and says later that nobody was there; who only does not listen takes it too.
+                let unheard = || socket.state.with(|state| core::mem::replace(&mut state.unheard, true));
+                if sent == Sent::Closed && is_network && !silent && socket.inbox.broken() == Broken::No {
+                    if !inbox.is_gone() || !unheard() {
+                        sent = Sent::Bytes(piece.len() - done);
+                    }
+                }
                 match sent {
                     Sent::Bytes(count) => done += count,
                     Sent::Closed if socket.kind == kind::PACKETS => return Err((done, Errno::ECONNREFUSED)),
@@ -138,6 +149,22 @@ impl<M: Machine> Linux<'_, M> {
         };
         let mut sum = 0;
         let mut failed = None;
+        if stream && socket.family != UNIX && flags & message::URGENT != 0 && whole > 0 {
+            // The last byte is urgent, and does not lie among the others.
+            let mut all = alloc::vec![0; whole.min(self.piece() as u64) as usize];
+            let mut place = 0;
+            for &(at, bytes) in from {
+                let here = (bytes as usize).min(all.len() - place);
+                load(at, &mut all[place..place + here])?;
+                place += here;
+            }
+            let last = all.pop().unwrap_or_default();
+            let put = if all.is_empty() { Ok(()) } else { put(&all) };
+            put.map_err(|(_, error)| error)?;
+            inbox.send_urgent(last);
+            self.changed(key_of(&*inbox));
+            return Ok(all.len() as u64 + 1);
+        }
         if stream {
             'all: for &(at, bytes) in from {
                 let mut done = 0;
