@@ -367,6 +367,10 @@ static void rights(void) {
         FAILS(chmod("shared", 0666), EPERM);
         FAILS(utimensat(AT_FDCWD, "shared", NULL, 0), EACCES);
         CHECK(utimensat(AT_FDCWD, "open/theirs", NULL, 0) == 0);
+        FAILS(kill(getppid(), 0), EPERM);
+        FAILS(kill(getppid(), SIGTERM), EPERM);
+        FAILS(sigqueue(getppid(), SIGTERM, (union sigval){0}), EPERM);
+        CHECK(kill(getppid(), SIGCONT) == 0 && kill(getpid(), 0) == 0);
         struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
         FAILS(utimensat(AT_FDCWD, "open/theirs", times, 0), EPERM);
         int mine = open("open/mine", O_RDWR | O_CREAT | O_EXCL, 0);

@@ -7,7 +7,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::Thread;
+use crate::process::{Process, Thread};
 use crate::signal::{ALWAYS, Action, Info, Stack, bit, number};
 use crate::sync::key_of;
 
@@ -144,6 +144,18 @@ impl<M: Machine> Linux<'_, M> {
         Ok(0)
     }
 
+    /// Whether a process may send a signal to another: to those of its user, and to whoever goes on in its session.
+    pub(crate) fn may_signal(&self, thread: &Thread, target: &Process, signal: u32) -> bool {
+        let own = thread.process.owner.with(|owner| [owner.users[0], owner.users[1]]);
+        if own[1] == 0 || target.pid == thread.process.pid {
+            return true;
+        }
+        let of = target.owner.with(|owner| [owner.users[0], owner.users[2]]);
+        let session = |process: &Process| process.session.load(Ordering::Relaxed);
+        own.iter().any(|user| of.contains(user))
+            || signal == number::CONTINUE && session(target) == session(&thread.process)
+    }
+
     pub(crate) fn kill_call(&self, thread: &Thread, pid: i32, signal: u32) -> Answer {
         if signal > number::LAST {
             return Err(Errno::EINVAL);
@@ -156,15 +168,30 @@ impl<M: Machine> Linux<'_, M> {
             -1 => process.pid != 1 && process.pid != thread.process.pid,
             group => process.group.load(Ordering::Relaxed) == group.unsigned_abs(),
         });
-        let mut any = false;
+        let (mut any, mut refused) = (false, false);
         for process in meant {
+            if !self.may_signal(thread, &process, signal) {
+                refused = true;
+                continue;
+            }
             any = true;
             if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
                 let word = u64::from(thread.process.pid);
                 self.post(&process, None, Info { signal, word, ..Info::default() });
             }
         }
-        if any { Ok(0) } else { Err(Errno::ESRCH) }
+        match (any, refused) {
+            (true, _) => Ok(0),
+            // Who means all others does not hear that none of them was to be reached.
+            (false, true) => {
+                if pid == -1 {
+                    Ok(0)
+                } else {
+                    Err(Errno::EPERM)
+                }
+            }
+            (false, false) => Err(Errno::ESRCH),
+        }
     }
 
     /// A signal with a value, for a process or a thread of it.
@@ -190,6 +217,9 @@ impl<M: Machine> Linux<'_, M> {
             found.ok_or(Errno::ESRCH)
         };
         let meant = tid.map(find).transpose()?;
+        if !self.may_signal(thread, &process, signal) {
+            return Err(Errno::EPERM);
+        }
         if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
             self.post(&process, meant.as_ref(), Info { signal, code, word, value });
         }
@@ -206,6 +236,9 @@ impl<M: Machine> Linux<'_, M> {
                 process.threads.with(|threads| threads.iter().find(|thread| thread.tid == tid).cloned())
             });
         let target: Arc<Thread> = found.ok_or(Errno::ESRCH)?;
+        if !self.may_signal(thread, &target.process, signal) {
+            return Err(Errno::EPERM);
+        }
         if signal != 0 {
             let word = u64::from(thread.process.pid);
             self.post(&target.process, Some(&target), Info { signal, code: -6, word, value: 0 });

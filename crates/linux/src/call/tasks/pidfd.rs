@@ -73,6 +73,9 @@ impl<M: Machine> Linux<'_, M> {
         if info != 0 {
             return self.sigqueue(thread, None, [process.pid.into(), signal, info]);
         }
+        if !self.may_signal(thread, &process, signal as u32) {
+            return Err(Errno::EPERM);
+        }
         if signal != 0 {
             let word = u64::from(thread.process.pid);
             self.post(&process, None, Info { signal: signal as u32, word, ..Info::default() });
