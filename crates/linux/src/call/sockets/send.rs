@@ -130,10 +130,9 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 // The network takes what it sends, and says later that nobody was there; who only does not listen takes it too.
                 let unheard = || socket.state.with(|state| core::mem::replace(&mut state.unheard, true));
-                if sent == Sent::Closed && is_network && !silent && socket.inbox.broken() == Broken::No {
-                    if !inbox.is_gone() || !unheard() {
-                        sent = Sent::Bytes(piece.len() - done);
-                    }
+                let is_whole = !silent && socket.inbox.broken() == Broken::No;
+                if sent == Sent::Closed && is_network && is_whole && (!inbox.is_gone() || !unheard()) {
+                    sent = Sent::Bytes(piece.len() - done);
                 }
                 match sent {
                     Sent::Bytes(count) => done += count,
