@@ -71,7 +71,7 @@ impl<M: Machine> Linux<'_, M> {
         if inode.is_directory() || mode & 0o111 == 0 {
             return Err(Errno::EACCES);
         }
-        self.may(thread, &inode, crate::call::rights::EXECUTE).map(|()| (inode, whole))
+        self.may(thread, &inode, crate::rights::EXECUTE).map(|()| (inode, whole))
     }
 
     /// Maps a program; returns how far from where it says it lies, and the parts of pages behind its files' ends that are to

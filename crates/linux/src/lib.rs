@@ -52,6 +52,7 @@ pub mod pipe;
 mod process;
 mod procfs;
 mod requests;
+mod rights;
 mod semaphores;
 mod shared;
 mod shortage;

@@ -14,7 +14,6 @@ mod poll;
 mod queues;
 mod remote;
 mod requests;
-pub(crate) mod rights;
 mod shared;
 mod signals;
 mod sockets;

@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::HERE;
-use super::rights;
 use super::watches::Reached;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Kept, Linux, Waited};
@@ -15,6 +14,7 @@ use crate::open::{Kind, Open, flag};
 use crate::path::{self, Found};
 use crate::pipe::{Pipe, Way};
 use crate::process::{Process, Thread};
+use crate::rights;
 use crate::sync::key_of;
 use crate::tree::{Body, Device, Inode, Made, mode, seal};
 use crate::watches::event;

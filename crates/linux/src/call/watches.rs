@@ -66,7 +66,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let inode = self.there(thread, HERE, path, mask & ask::NO_FOLLOW == 0)?;
-        self.may(thread, &inode, super::rights::READ)?;
+        self.may(thread, &inode, crate::rights::READ)?;
         if mask & ask::ONLY_DIRECTORY != 0 && !inode.is_directory() {
             return Err(Errno::ENOTDIR);
         }

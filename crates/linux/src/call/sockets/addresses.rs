@@ -291,7 +291,7 @@ impl<M: Machine> Linux<'_, M> {
                 (true, name) => Name::anywhere(&[b"a", name].concat()),
                 (false, path) => {
                     let inode = self.walk(thread, None, path, true)?.inode.ok_or(Errno::ENOENT)?;
-                    self.may(thread, &inode, crate::call::rights::WRITE)?;
+                    self.may(thread, &inode, crate::rights::WRITE)?;
                     Name::anywhere(&[b"i", &inode.number.to_le_bytes()[..]].concat())
                 }
             }
