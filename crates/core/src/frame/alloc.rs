@@ -153,18 +153,25 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     /// ```
     pub fn free_at(&self, first: FrameNumber, order: u8) -> Result<(), Error> {
         let mm = self.mm;
-        let p = mm.platform();
-        let frame = mm.memmap().find(first).ok_or(Error::NoSuchFrame(first))?;
-        if !frame.claim(p, order) {
-            let absent = frame.kind(p) == Kind::Absent;
-            return Err(if absent { Error::NoSuchFrame(first) } else { Error::NotAllocated(first) });
-        }
-        mm.give(mm.zone(Frame::zone_of(frame.state.get(p))), FrameBlock { n: first, frame }, order);
+        let frame = mm.claim_at(first, order)?;
+        let zone = mm.zone(Frame::zone_of(frame.state.get(mm.platform())));
+        mm.give(zone, FrameBlock { n: first, frame }, order);
         Ok(())
     }
 }
 
 impl<'p, P: Platform> Manager<'p, P> {
+    /// Takes a block out of the embedding kernel's hands by its number.
+    pub(super) fn claim_at(&self, first: FrameNumber, order: u8) -> Result<&'p Frame, Error> {
+        let p = self.platform();
+        let frame = self.memmap().find(first).ok_or(Error::NoSuchFrame(first))?;
+        if frame.claim(p, order) {
+            return Ok(frame);
+        }
+        let absent = frame.kind(p) == Kind::Absent;
+        Err(if absent { Error::NoSuchFrame(first) } else { Error::NotAllocated(first) })
+    }
+
     /// Frees one frame of the core's own.
     pub(crate) fn free_one(&self, n: FrameNumber) {
         self.free_all(&[n]);

@@ -3,8 +3,13 @@
 //! A zone's lock may be held by the very task that was interrupted; a CPU changes its lists with interrupts off, so no handler finds them
 //! half changed. What the lists cannot do a task does later.
 
+use core::sync::atomic::Ordering;
+
 use super::alloc::Frames;
 use super::percpu::PcpAccess;
+use crate::Manager;
+use crate::addr::FrameNumber;
+use crate::error::Error;
 use crate::event::Event;
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameBlock};
@@ -60,16 +65,54 @@ impl<P: Platform> FrameAllocator<'_, '_, P> {
         if !Frame::is_given_out(state, order) {
             return None;
         }
-        let zone = mm.zone(Frame::zone_of(state));
-        let kept = PcpAccess::own(mm, |section| {
-            let limits = zone.limits.of(p, order);
+        (!mm.keep_in_handler(FrameBlock { n, frame }, order)).then_some(block)
+    }
+
+    /// The same of a block by its number, as [`free_at`](FrameAllocator::free_at): one that no [`Frames`] stands for any more. Says whether this CPU's lists keep it;
+    /// if not, it is allocated as before, and a task frees it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchFrame`]; [`Error::NotAllocated`] for a block that is free already, that the core itself uses, or that has another order.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let (first, order) = mm.frames().alloc(0, AllocFrom::HERE)?.into_raw();
+    /// if !mm.frames().free_at_in_handler(first, order)? {
+    ///     mm.frames().free_at(first, order)?; // by a task
+    /// }
+    /// assert_eq!(mm.frames().free_at_in_handler(first, order), Err(Error::NotAllocated(first)));
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[must_use = "a block that is not kept is not free"]
+    pub fn free_at_in_handler(&self, first: FrameNumber, order: u8) -> Result<bool, Error> {
+        let (mm, p) = (self.mm, self.mm.platform());
+        let owned = mm.memmap().find(first).map(|frame| frame.state.get(p));
+        let frame = mm.claim_at(first, order)?;
+        let kept = mm.keep_in_handler(FrameBlock { n: first, frame }, order);
+        if let Some(owned) = owned.filter(|_| !kept) {
+            // Nobody else changes what is claimed. Release: whoever is told the number finds it allocated by `claim`.
+            frame.state.store(p, owned, Ordering::Release);
+        }
+        Ok(kept)
+    }
+}
+
+impl<P: Platform> Manager<'_, P> {
+    /// Puts a block that is nobody's any more on this CPU's lists, if they keep it.
+    fn keep_in_handler(&self, block: FrameBlock<'_>, order: u8) -> bool {
+        let p = self.platform();
+        let zone = self.zone(Frame::zone_of(block.frame.state.get(p)));
+        PcpAccess::own(self, |section| {
+            let (limits, frame) = (zone.limits.of(p, order), block.n);
             let kept = section.has_room(zone.index(), order, limits.high.saturating_mul(2))
-                && section.keeps(zone.index(), FrameBlock { n, frame }, order, limits);
+                && section.keeps(zone.index(), block, order, limits);
             if kept {
-                section.emit(Event::Freed { frame: n, order });
+                section.emit(Event::Freed { frame, order });
             }
             kept
-        });
-        (!kept).then_some(block)
+        })
     }
 }

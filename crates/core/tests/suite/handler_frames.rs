@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use machine::{Host, Mm, Setup, bare, give_back, pcp, settled};
 use quietmm::platform::Cpus;
-use quietmm::{AllocFrom, Certainty, Config, Frames, ListLimits, NodeId};
+use quietmm::{AllocFrom, Certainty, Config, Error, FrameNumber, Frames, ListLimits, NodeId};
 
 const POLICIES: [&str; 3] = ["linux+drain=all-cpus", "linux+drain=holding-cpus", "linux+drain=remote"];
 
@@ -115,6 +115,30 @@ fn a_block_is_freed_once() {
         assert_eq!(mm.frames().on_lists(), 1);
         mm.frames().drain(Certainty::Certain);
         assert_eq!((mm.frames().available(), mm.validate().broken), (free + 1, None));
+    });
+}
+
+/// A kernel that keeps numbers frees by these: what the lists do not keep is its own as before, and nobody frees anything twice.
+#[test]
+fn a_handler_frees_by_number() {
+    let host = Host::new(Setup::default());
+    host.run(config("linux"), |mm| {
+        let start = settled(mm);
+        let take = |order| mm.frames().alloc(order, AllocFrom::NOW).unwrap().into_raw().0;
+        let free = |first, order| interrupted(mm, || mm.frames().free_at_in_handler(first, order)).unwrap();
+        let (small, long) = (take(0), take(4));
+        mm.frames().drain(Certainty::Certain);
+        assert_eq!(free(small, 1), Err(Error::NotAllocated(small)), "another order");
+        assert_eq!((free(small, 0), mm.frames().on_lists()), (Ok(true), 1));
+        assert_eq!(free(small, 0), Err(Error::NotAllocated(small)), "a second time");
+        assert_eq!(free(FrameNumber(1 << 30), 0), Err(Error::NoSuchFrame(FrameNumber(1 << 30))));
+        // No list has such.
+        assert_eq!((free(long, 4), free(long, 4), mm.frames().on_lists()), (Ok(false), Ok(false), 1));
+        assert_eq!(mm.validate().broken, None);
+        mm.frames().free_at(long, 4).unwrap();
+        assert_eq!(free(long, 4), Err(Error::NotAllocated(long)));
+        mm.frames().drain(Certainty::Certain);
+        assert_eq!(settled(mm), start);
     });
 }
 
