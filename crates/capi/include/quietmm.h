@@ -236,6 +236,18 @@ enum quietmm_store_kind {
     QUIETMM_STORE_KIND_SWAP = 1,
 };
 
+// The kinds of policies for nodes.
+enum quietmm_node_policy_kind {
+    // On the node of the CPU that touches them, or the nearest that has memory: what a space begins with.
+    QUIETMM_NODE_POLICY_KIND_LOCAL = 0,
+    // On the one node that is named, or the nearest to it that has memory.
+    QUIETMM_NODE_POLICY_KIND_PREFERRED = 1,
+    // On these, and on no other: if no memory comes there, a fault is OUT_OF_MEMORY.
+    QUIETMM_NODE_POLICY_KIND_BIND = 2,
+    // On these by turns, one page after the other.
+    QUIETMM_NODE_POLICY_KIND_INTERLEAVE = 3,
+};
+
 // What may be done with a page.
 enum quietmm_protection {
     // Nothing: its content is kept.
@@ -463,6 +475,18 @@ struct quietmm_store {
     struct quietmm_file file;
 };
 
+// One page of several that are on their way at once.
+struct quietmm_transfer {
+    // What keeps it.
+    struct quietmm_store store;
+    // Its place there, in pages from the start.
+    uint64_t block;
+    // Its frame.
+    uint32_t frame;
+    // What came of it: one of `enum quietmm_io`. FAILED until the device says otherwise.
+    uint32_t result;
+};
+
 // Transfers of pages, each with the `context` of the platform. On, no spin lock held; they may wait. **When one returns the device
 // is done with the frame**, also after an error. A write must not need memory that only reclaim can free.
 struct quietmm_device {
@@ -470,6 +494,11 @@ struct quietmm_device {
     uint32_t (*read)(void *context, struct quietmm_store from, uint64_t block, uint32_t frame);
     // Write a frame out. Answers with one of `enum quietmm_io`.
     uint32_t (*write)(void *context, struct quietmm_store to, uint64_t block, uint32_t frame);
+    // Fill the frames of several pages, at most 32 at a time: a device that takes several commands starts all before it waits for the first. Each gets its
+    // `result`. NULL: one after the other.
+    void (*read_all)(void *context, struct quietmm_transfer *transfers, size_t count);
+    // The same for writing.
+    void (*write_all)(void *context, struct quietmm_transfer *transfers, size_t count);
     // These blocks of a file are zeros from now on, until they are written again. NULL: files neither grow nor get holes.
     uint32_t (*discard)(void *context, struct quietmm_file file, uint64_t first, uint64_t count);
     // A page of a file that `quietmm_file_watch_writes` was called for is about to become writable through a shared mapping: true if it may. The page
@@ -637,8 +666,16 @@ struct quietmm_space_usage {
     uint64_t tables;
 };
 
+// On which nodes pages of a space's own come. Those of files come where they are touched.
+struct quietmm_node_policy {
+    // One of `enum quietmm_node_policy_kind`.
+    uint32_t kind;
+    // The nodes that it names, bit n for node n. LOCAL names none.
+    uint64_t nodes;
+};
+
 // What became of pages that were to move.
-struct quietmm_Migrated {
+struct quietmm_migrated {
     // Pages that moved.
     uint64_t moved;
     // Pages in memory that were to move and are where they were.
@@ -781,6 +818,12 @@ enum quietmm_error quietmm_cpu_online(const struct quietmm *mm);
 
 // This CPU goes: in its idle task, on; it may wait. After it, it calls nothing of the core but `quietmm_cpu_online`. NOT_ONLINE.
 enum quietmm_error quietmm_cpu_offline(const struct quietmm *mm);
+
+// Whether a CPU is online: a moment's truth. Any context.
+bool quietmm_is_online(const struct quietmm *mm, uint32_t cpu);
+
+// How many CPUs are online: a moment's truth. Any context.
+uint32_t quietmm_online_cpus(const struct quietmm *mm);
 
 // Reclaims ahead of need on a node: the body of the endless loop of a kernel thread, which has called `quietmm_enter_lazy`. On; it
 // waits until there is work. NO_SUCH_NODE.
@@ -943,6 +986,25 @@ enum quietmm_error quietmm_space_migrate(const struct quietmm *mm,
                                          uint16_t node,
                                          uint64_t *moved);
 
+// Chooses on which nodes pages of the space's own come from now on in a range, all of which is mapped; those that are there stay. On; it may wait. NO_SUCH_NODE,
+// also for BIND to nodes without memory; BAD_VALUE for a kind that is none, or nodes that do not go with it; BAD_SETTING for no node at all; TOO_MANY for the 64th set of
+// nodes; BAD_RANGE, NOT_MAPPED, MAP_COUNT, OUT_OF_MEMORY.
+enum quietmm_error quietmm_space_set_node_policy(const struct quietmm *mm,
+                                                 struct quietmm_space space,
+                                                 struct quietmm_range range,
+                                                 struct quietmm_node_policy policy);
+
+// The same for all that is mapped in the space from now on. On; it may wait. NO_SUCH_NODE, BAD_VALUE, BAD_SETTING, TOO_MANY.
+enum quietmm_error quietmm_space_set_default_node_policy(const struct quietmm *mm,
+                                                         struct quietmm_space space,
+                                                         struct quietmm_node_policy policy);
+
+// On which nodes pages of the space's own come where `page` is. On; it may wait for whoever changes the space. NOT_MAPPED.
+enum quietmm_error quietmm_space_node_policy(const struct quietmm *mm,
+                                             struct quietmm_space space,
+                                             uint64_t page,
+                                             struct quietmm_node_policy *policy);
+
 // Moves the pages of a range that lie on the nodes `from`, bit n for node n, to frames of another node, whoever shows them, those of files too; `done`, unless it is
 // NULL, gets what became of them. On, no lock; it may wait. NO_SUCH_NODE, BAD_RANGE, NOT_MAPPED, OUT_OF_MEMORY.
 enum quietmm_error quietmm_space_migrate_all(const struct quietmm *mm,
@@ -950,7 +1012,7 @@ enum quietmm_error quietmm_space_migrate_all(const struct quietmm *mm,
                                              struct quietmm_range range,
                                              uint64_t from,
                                              uint16_t node,
-                                             struct quietmm_Migrated *done);
+                                             struct quietmm_migrated *done);
 
 // Resolves a page fault at an address in bytes: `access` is one of `enum quietmm_access`. On, on a task's stack, no spin lock: it may wait
 // for memory and for devices. OK: the program tries again. NOT_MAPPED, NOT_PERMITTED, BEYOND_FILE: its own fault. DEVICE, SWAP_DEVICE: its
@@ -1164,7 +1226,7 @@ enum quietmm_error quietmm_file_migrate(const struct quietmm *mm,
                                         uint64_t pages,
                                         uint64_t from,
                                         uint16_t node,
-                                        struct quietmm_Migrated *done);
+                                        struct quietmm_migrated *done);
 
 // How many of its pages are in memory. Any context but a handler.
 enum quietmm_error quietmm_file_cached_pages(const struct quietmm *mm,
@@ -1201,6 +1263,18 @@ enum quietmm_error quietmm_frames_free(const struct quietmm *mm,
                                        uint32_t first,
                                        uint8_t order);
 
+// Allocates 2^`order` frames, not cleared, in the handler of an interrupt of the kernel's own: those that lie on this CPU's lists. `first` gets the first. Any
+// context. OUT_OF_MEMORY where there is none on them, be it that much is free elsewhere: tasks bring them by `quietmm_frames_alloc`.
+enum quietmm_error quietmm_frames_alloc_in_handler(const struct quietmm *mm,
+                                                   uint8_t order,
+                                                   uint32_t *first);
+
+// Gives a block back in the handler of an interrupt of the kernel's own, to this CPU's lists. Any context. BUSY where they do not keep it: it is not free, and a
+// task gives it to `quietmm_frames_free`. NO_SUCH_FRAME, NOT_ALLOCATED.
+enum quietmm_error quietmm_frames_free_in_handler(const struct quietmm *mm,
+                                                  uint32_t first,
+                                                  uint8_t order);
+
 // Puts the frames on per-CPU lists back into their zones: with `certain` every one that was there when it was called. Answers how
 // many. On, no spin lock; it may interrupt CPUs, as the policy says.
 uint32_t quietmm_frames_drain(const struct quietmm *mm,
@@ -1224,6 +1298,12 @@ enum quietmm_error quietmm_frames_set_list_limits(const struct quietmm *mm,
                                                   uint16_t node,
                                                   uint32_t batch,
                                                   uint32_t high);
+
+// What these limits are. Any context. NO_SUCH_NODE for a node that has no memory, and gets none later.
+enum quietmm_error quietmm_frames_list_limits(const struct quietmm *mm,
+                                              uint16_t node,
+                                              uint32_t *batch,
+                                              uint32_t *high);
 
 // The first frame of the block of this place, from 0. BAD_VALUE beyond the last. Those with the core's books can never go offline.
 enum quietmm_error quietmm_memory_block(const struct quietmm *mm,

@@ -41,6 +41,20 @@ pub enum Io {
     Gone = 2,
 }
 
+/// One page of several that are on their way at once.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Transfer {
+    /// What keeps it.
+    pub store: Store,
+    /// Its place there, in pages from the start.
+    pub block: u64,
+    /// Its frame.
+    pub frame: u32,
+    /// What came of it: one of `enum quietmm_io`. FAILED until the device says otherwise.
+    pub result: u32,
+}
+
 /// Transfers of pages, each with the `context` of the platform. On, no spin lock held; they may wait. **When one returns the device
 /// is done with the frame**, also after an error. A write must not need memory that only reclaim can free.
 #[derive(Clone, Copy)]
@@ -50,6 +64,11 @@ pub struct Device {
     pub read: Option<unsafe extern "C" fn(context: *mut c_void, from: Store, block: u64, frame: u32) -> u32>,
     /// Write a frame out. Answers with one of `enum quietmm_io`.
     pub write: Option<unsafe extern "C" fn(context: *mut c_void, to: Store, block: u64, frame: u32) -> u32>,
+    /// Fill the frames of several pages, at most 32 at a time: a device that takes several commands starts all before it waits for the first. Each gets its
+    /// `result`. NULL: one after the other.
+    pub read_all: Option<unsafe extern "C" fn(context: *mut c_void, transfers: *mut Transfer, count: usize)>,
+    /// The same for writing.
+    pub write_all: Option<unsafe extern "C" fn(context: *mut c_void, transfers: *mut Transfer, count: usize)>,
     /// These blocks of a file are zeros from now on, until they are written again. NULL: files neither grow nor get holes.
     pub discard:
         Option<unsafe extern "C" fn(context: *mut c_void, file: File, first: u64, count: u64) -> u32>,
@@ -82,12 +101,40 @@ fn result(io: u32) -> Result<(), DeviceError> {
     }
 }
 
+/// Transfers that C gets at a time: they lie on the stack.
+const AT_ONCE: usize = 32;
+
+/// Hands some over, and takes their results.
+fn all(transfers: &mut [platform::Transfer], hand: impl Fn(*mut Transfer, usize)) {
+    let none = Store { kind: StoreKind::File as u32, device: 0, file: File::NONE };
+    for some in transfers.chunks_mut(AT_ONCE) {
+        let mut for_c = [Transfer { store: none, block: 0, frame: 0, result: Io::Failed as u32 }; AT_ONCE];
+        for (to, from) in for_c.iter_mut().zip(&*some) {
+            *to = Transfer { store: from.store.into(), block: from.block, frame: from.frame.0, ..*to };
+        }
+        hand(for_c.as_mut_ptr(), some.len());
+        some.iter_mut().zip(&for_c).for_each(|(to, from)| to.result = result(from.result));
+    }
+}
+
 impl BlockDevice for Machine {
     fn read(&self, from: platform::Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         result(call!(self.device.read(from.into(), block, frame.0)))
     }
     fn write(&self, to: platform::Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         result(call!(self.device.write(to.into(), block, frame.0)))
+    }
+    fn read_all(&self, transfers: &mut [platform::Transfer]) {
+        if self.0.device.read_all.is_none() {
+            return transfers.iter_mut().for_each(|one| one.result = self.read(one.store, one.block, one.frame));
+        }
+        all(transfers, |some, count| call!(self.device.read_all(some, count)));
+    }
+    fn write_all(&self, transfers: &mut [platform::Transfer]) {
+        if self.0.device.write_all.is_none() {
+            return transfers.iter_mut().for_each(|one| one.result = self.write(one.store, one.block, one.frame));
+        }
+        all(transfers, |some, count| call!(self.device.write_all(some, count)));
     }
     fn forget(&self, store: platform::Store, block: u64) {
         if self.0.device.forget.is_some() {

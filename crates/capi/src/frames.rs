@@ -80,6 +80,29 @@ pub extern "C" fn quietmm_frames_free(mm: &Kernel, first: u32, order: u8) -> Err
     number(mm.mm().frames().free_at(FrameNumber(first), order))
 }
 
+/// Allocates 2^`order` frames, not cleared, in the handler of an interrupt of the kernel's own: those that lie on this CPU's lists. `first` gets the first. Any
+/// context. OUT_OF_MEMORY where there is none on them, be it that much is free elsewhere: tasks bring them by `quietmm_frames_alloc`.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_alloc_in_handler(
+    mm: &Kernel,
+    order: u8,
+    first: &mut MaybeUninit<u32>,
+) -> Error {
+    let block = mm.mm().frames().alloc_in_handler(order).ok_or(quietmm::Error::OutOfMemory);
+    answer(block.map(|block| block.into_raw().0.0), Some(first))
+}
+
+/// Gives a block back in the handler of an interrupt of the kernel's own, to this CPU's lists. Any context. BUSY where they do not keep it: it is not free, and a
+/// task gives it to `quietmm_frames_free`. NO_SUCH_FRAME, NOT_ALLOCATED.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_free_in_handler(mm: &Kernel, first: u32, order: u8) -> Error {
+    match mm.mm().frames().free_at_in_handler(FrameNumber(first), order) {
+        Ok(true) => Error::Ok,
+        Ok(false) => Error::Busy,
+        Err(error) => error.into(),
+    }
+}
+
 /// Puts the frames on per-CPU lists back into their zones: with `certain` every one that was there when it was called. Answers how
 /// many. On, no spin lock; it may interrupt CPUs, as the policy says.
 #[unsafe(no_mangle)]
@@ -116,4 +139,18 @@ pub extern "C" fn quietmm_frames_reserved(mm: &Kernel) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_frames_set_list_limits(mm: &Kernel, node: u16, batch: u32, high: u32) -> Error {
     number(mm.mm().frames().set_list_limits(NodeId(node), ListLimits { batch, high }))
+}
+
+/// What these limits are. Any context. NO_SUCH_NODE for a node that has no memory, and gets none later.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_frames_list_limits(
+    mm: &Kernel,
+    node: u16,
+    batch: &mut MaybeUninit<u32>,
+    high: &mut MaybeUninit<u32>,
+) -> Error {
+    let Some(limits) = mm.mm().frames().list_limits(NodeId(node)) else { return Error::NoSuchNode };
+    batch.write(limits.batch);
+    high.write(limits.high);
+    Error::Ok
 }

@@ -168,6 +168,18 @@ pub extern "C" fn quietmm_cpu_offline(mm: &Kernel) -> Error {
     number(mm.mm().cpu_offline())
 }
 
+/// Whether a CPU is online: a moment's truth. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_is_online(mm: &Kernel, cpu: u32) -> bool {
+    cpu < mm.machine.0.possible_cpus && mm.mm().is_online(quietmm::CpuId(cpu as u16))
+}
+
+/// How many CPUs are online: a moment's truth. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_online_cpus(mm: &Kernel) -> u32 {
+    mm.mm().online_cpus()
+}
+
 /// Reclaims ahead of need on a node: the body of the endless loop of a kernel thread, which has called `quietmm_enter_lazy`. On; it
 /// waits until there is work. NO_SUCH_NODE.
 #[unsafe(no_mangle)]

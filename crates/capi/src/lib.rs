@@ -25,7 +25,7 @@ mod text;
 mod vmap;
 
 pub use config::{Config, Region, quietmm_config};
-pub use device::{Device, Io, Store, StoreKind};
+pub use device::{Device, Io, Store, StoreKind, Transfer};
 pub use error::{Error, quietmm_error_text};
 pub use file::*;
 pub use frames::*;

@@ -319,6 +319,94 @@ pub extern "C" fn quietmm_space_migrate(
     answer(space.of(mm).and_then(|space| space.migrate(range.into(), NodeId(node))), moved)
 }
 
+/// On which nodes pages of a space's own come. Those of files come where they are touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct NodePolicy {
+    /// One of `enum quietmm_node_policy_kind`.
+    pub kind: u32,
+    /// The nodes that it names, bit n for node n. LOCAL names none.
+    pub nodes: u64,
+}
+
+/// The kinds of policies for nodes.
+#[repr(C)]
+pub enum NodePolicyKind {
+    /// On the node of the CPU that touches them, or the nearest that has memory: what a space begins with.
+    Local = 0,
+    /// On the one node that is named, or the nearest to it that has memory.
+    Preferred = 1,
+    /// On these, and on no other: if no memory comes there, a fault is OUT_OF_MEMORY.
+    Bind = 2,
+    /// On these by turns, one page after the other.
+    Interleave = 3,
+}
+
+impl NodePolicy {
+    fn of_core(policy: quietmm::NodePolicy) -> NodePolicy {
+        use quietmm::NodePolicy as P;
+        let bits = |set: quietmm::NodeSet| set.iter().fold(0, |bits, node| bits | 1 << node.0);
+        let (kind, nodes) = match policy {
+            P::Local => (NodePolicyKind::Local, 0),
+            P::Preferred(node) => (NodePolicyKind::Preferred, 1 << node.0),
+            P::Bind(set) => (NodePolicyKind::Bind, bits(set)),
+            P::Interleave(set) => (NodePolicyKind::Interleave, bits(set)),
+        };
+        NodePolicy { kind: kind as u32, nodes }
+    }
+
+    /// As the core has it, if it is one.
+    fn to_core(self) -> Option<quietmm::NodePolicy> {
+        use quietmm::NodePolicy as P;
+        match self.kind {
+            0 if self.nodes == 0 => Some(P::Local),
+            1 if self.nodes.is_power_of_two() => {
+                Some(P::Preferred(NodeId(self.nodes.trailing_zeros() as u16)))
+            }
+            2 => Some(P::Bind(node_set(self.nodes))),
+            3 => Some(P::Interleave(node_set(self.nodes))),
+            _ => None,
+        }
+    }
+}
+
+/// Chooses on which nodes pages of the space's own come from now on in a range, all of which is mapped; those that are there stay. On; it may wait. NO_SUCH_NODE,
+/// also for BIND to nodes without memory; BAD_VALUE for a kind that is none, or nodes that do not go with it; BAD_SETTING for no node at all; TOO_MANY for the 64th set of
+/// nodes; BAD_RANGE, NOT_MAPPED, MAP_COUNT, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_set_node_policy(
+    mm: &Kernel,
+    space: Space,
+    range: Range,
+    policy: NodePolicy,
+) -> Error {
+    let Some(policy) = policy.to_core() else { return Error::BadValue };
+    number(space.of(mm).and_then(|space| space.set_node_policy(range.into(), policy)))
+}
+
+/// The same for all that is mapped in the space from now on. On; it may wait. NO_SUCH_NODE, BAD_VALUE, BAD_SETTING, TOO_MANY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_set_default_node_policy(
+    mm: &Kernel,
+    space: Space,
+    policy: NodePolicy,
+) -> Error {
+    let Some(policy) = policy.to_core() else { return Error::BadValue };
+    number(space.of(mm).and_then(|space| space.set_default_node_policy(policy)))
+}
+
+/// On which nodes pages of the space's own come where `page` is. On; it may wait for whoever changes the space. NOT_MAPPED.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_node_policy(
+    mm: &Kernel,
+    space: Space,
+    page: u64,
+    policy: &mut MaybeUninit<NodePolicy>,
+) -> Error {
+    let found = space.of(mm).and_then(|space| space.node_policy(PageNumber(page)));
+    answer(found.map(NodePolicy::of_core), Some(policy))
+}
+
 /// What became of pages that were to move.
 #[repr(C)]
 pub struct Migrated {
