@@ -1,5 +1,5 @@
 // A kernel in C around the core, on threads: four CPUs share a space that is larger than memory, a file, and a swap device, and look at
-// each other's pages. A fifth runs kswapd.
+// each other's pages. Two more run kswapd, one for the node where all CPUs are and one for another that has memory only.
 //
 //     scripts/c-library            builds the library and runs this, with its controls
 //     embed [POLICY] [BROKEN]      BROKEN: no-flush, false-cpu, early-wait, no-memory
@@ -124,6 +124,46 @@ static void lock_some(uint64_t page, uint64_t round) {
     DONE(quietmm_space_unlock(mm, shared, some));
 }
 
+// A network card takes a frame for each packet, in the handler of its interrupt, and the next one gives it back. What the lists of this CPU
+// do not keep its task frees.
+static atomic_uint packets, put_off;
+static _Thread_local uint32_t packet, left;
+static _Thread_local bool has_packet, has_left, is_down;
+
+static void packet_comes(void) {
+    uint32_t frame;
+    if (is_down) return;
+    if (has_packet) {
+        CHECK(*machine_frame(packet) == packet + 1ull); // nobody else has had it
+        enum quietmm_error freed = has_left ? QUIETMM_ERROR_BUSY : quietmm_frames_free_in_handler(mm, packet, 0);
+        if (freed && has_left) return;
+        CHECK(freed == QUIETMM_ERROR_OK || freed == QUIETMM_ERROR_BUSY);
+        if (freed) {
+            left = packet;
+            has_left = true;
+        } else {
+            REFUSED(quietmm_frames_free_in_handler(mm, packet, 0), NOT_ALLOCATED);
+        }
+        has_packet = false;
+    } else if (quietmm_frames_alloc_in_handler(mm, 0, &frame) == QUIETMM_ERROR_OK) {
+        *machine_frame(frame) = frame + 1ull;
+        packet = frame;
+        has_packet = true;
+        atomic_fetch_add(&packets, 1);
+    }
+}
+
+static void free_packets(bool all) {
+    // The handler changes `has_left` to true only, and leaves it alone as long as it is true.
+    if (has_left) {
+        DONE(quietmm_frames_free(mm, left, 0));
+        atomic_fetch_add(&put_off, 1);
+        has_left = false;
+    }
+    if (all && has_packet) DONE(quietmm_frames_free(mm, packet, 0));
+    is_down = all;
+}
+
 static void work(unsigned cpu) {
     uint64_t seed = 0x9e3779b97f4a7c15 + cpu, mine = (uint64_t)cpu * OWN;
     uint64_t *seen = calloc(PAGES, sizeof *seen);
@@ -134,6 +174,7 @@ static void work(unsigned cpu) {
     for (uint64_t round = 0; round < ROUNDS; round++) {
         uint64_t page = mine + chance(&seed) % OWN, chunk = mine + chance(&seed) % (OWN - CHUNK);
         struct quietmm_range part = pages(HEAP + chunk, CHUNK);
+        free_packets(false);
         switch (chance(&seed) % 256) {
         case 0: // what it unmaps is gone for all
             DONE(quietmm_space_unmap(mm, shared, part));
@@ -189,6 +230,7 @@ static void work(unsigned cpu) {
         }
     }
     for (uint64_t page = mine; page < mine + OWN; page++) look_at(page, true, seen);
+    free_packets(true);
     free(seen);
     quietmm_unload(mm);
 }
@@ -200,9 +242,10 @@ static void *cpu_begins(void *number) {
     machine_be((unsigned)(uintptr_t)number, mm);
     DONE(quietmm_cpu_online(mm));
     REFUSED(quietmm_cpu_online(mm), ALREADY_ONLINE);
-    if (machine_cpu() == KSWAPD) {
+    CHECK(quietmm_is_online(mm, machine_cpu()));
+    if (machine_cpu() >= KSWAPD) {
         quietmm_enter_lazy(mm);
-        for (;;) DONE(quietmm_kswapd(mm, 0));
+        for (;;) DONE(quietmm_kswapd(mm, (uint16_t)(machine_cpu() - KSWAPD)));
     }
     work(machine_cpu());
     DONE(quietmm_cpu_offline(mm));
@@ -254,7 +297,19 @@ static void refuse(void) {
     DONE(quietmm_frames_alloc_contiguous(mm, 100, UINT64_MAX, &frame));
     for (uint32_t i = 0; i < 100; i++)
         DONE(quietmm_frames_free(mm, frame + i, 0));
-    REFUSED(quietmm_frames_free(mm, FRAMES, 0), NO_SUCH_FRAME);
+    REFUSED(quietmm_frames_free(mm, COMES, 0), NO_SUCH_FRAME);
+    REFUSED(quietmm_frames_free_in_handler(mm, COMES, 0), NO_SUCH_FRAME);
+    REFUSED(quietmm_frames_alloc_in_handler(mm, 11, &frame), OUT_OF_MEMORY);
+    // No list has blocks of 16 frames: a task frees them.
+    DONE(quietmm_frames_alloc(mm, 4, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &frame));
+    REFUSED(quietmm_frames_free_in_handler(mm, frame, 4), BUSY);
+    DONE(quietmm_frames_free(mm, frame, 4));
+    CHECK(quietmm_online_cpus(mm) == 1 && quietmm_is_online(mm, 0) && !quietmm_is_online(mm, 1) && !quietmm_is_online(mm, 1u << 16));
+    uint32_t batch, high;
+    DONE(quietmm_frames_set_list_limits(mm, 1, 3, 9));
+    DONE(quietmm_frames_list_limits(mm, 1, &batch, &high));
+    CHECK(batch == 3 && high == 9);
+    REFUSED(quietmm_frames_list_limits(mm, NODES, &batch, &high), NO_SUCH_NODE);
     REFUSED(quietmm_counter(mm, "no such", &value), NO_SUCH_COUNTER);
     CHECK(strcmp(quietmm_error_text(QUIETMM_ERROR_NO_SUCH_SPACE), "not a live address space") == 0);
 }
@@ -292,21 +347,103 @@ static void memory_goes(void) {
 static void memory_comes(void) {
     struct quietmm_block block, other = {0};
     uint32_t frame;
-    REFUSED(quietmm_memory_add(mm, FRAMES + 1, &other), BAD_BLOCK);
+    REFUSED(quietmm_memory_add(mm, COMES + 1, &other), BAD_BLOCK);
     REFUSED(quietmm_memory_add(mm, 0, &other), ALREADY_HERE);
-    REFUSED(quietmm_memory_begin_offline(mm, FRAMES, &other), NO_SUCH_FRAME);
+    REFUSED(quietmm_memory_begin_offline(mm, COMES, &other), NO_SUCH_FRAME);
     uint64_t before = quietmm_frames_available(mm);
-    DONE(quietmm_memory_add(mm, FRAMES, &block));
-    CHECK(block.first == FRAMES && block.state == QUIETMM_BLOCK_STATE_OFFLINE);
-    REFUSED(quietmm_memory_add(mm, FRAMES, &other), ALREADY_HERE);
+    DONE(quietmm_memory_add(mm, COMES, &block));
+    CHECK(block.first == COMES && block.state == QUIETMM_BLOCK_STATE_OFFLINE);
+    REFUSED(quietmm_memory_add(mm, COMES, &other), ALREADY_HERE);
     DONE(quietmm_memory_bring_online(mm, &block));
     CHECK(quietmm_frames_available(mm) > before + LATER - 64);
     DONE(quietmm_frames_alloc(mm, 9, QUIETMM_ANY_NODE, QUIETMM_LOOK_NOW, &frame));
-    CHECK(frame >= FRAMES); // high memory is used first
+    CHECK(frame >= COMES); // high memory is used first
     DONE(quietmm_frames_free(mm, frame, 9));
-    DONE(quietmm_memory_begin_offline(mm, FRAMES, &block));
+    DONE(quietmm_memory_begin_offline(mm, COMES, &block));
     DONE(quietmm_memory_finish_offline(mm, &block, NULL));
     DONE(quietmm_memory_bring_online(mm, &block));
+}
+
+// The node of a page of the loaded space, which is there once it was written to.
+static unsigned node_of(struct quietmm_space space, uint64_t page) {
+    struct quietmm_entry entry;
+    DONE(quietmm_space_lookup(mm, space, HEAP + page, &entry));
+    CHECK(entry.frame != UINT32_MAX);
+    return entry.frame >= FRAMES && entry.frame < FRAMES + FAR;
+}
+
+// Pages come on the nodes that are chosen, and move from one to the other.
+static void placed(void) {
+    enum { SOME = 16, NEAR = 1, BOTH = 3, THERE = 2 };
+    struct quietmm_backing own = {.kind = QUIETMM_BACKING_KIND_ANONYMOUS};
+    struct quietmm_node_policy found, bind = {.kind = QUIETMM_NODE_POLICY_KIND_BIND, .nodes = THERE},
+                                      turns = {.kind = QUIETMM_NODE_POLICY_KIND_INTERLEAVE, .nodes = BOTH},
+                                      prefer = {.kind = QUIETMM_NODE_POLICY_KIND_PREFERRED, .nodes = THERE};
+    struct quietmm_range all = pages(HEAP, 4 * SOME);
+    struct quietmm_space space, child;
+    struct quietmm_migrated moved;
+    struct quietmm_file of_both;
+    uint64_t word;
+    size_t put;
+    DONE(quietmm_create_space(mm, &space));
+    DONE(quietmm_space_map(mm, space, all, own, QUIETMM_PROTECTION_READ_WRITE));
+    DONE(quietmm_space_set_node_policy(mm, space, pages(HEAP, SOME), bind));
+    DONE(quietmm_space_set_node_policy(mm, space, pages(HEAP + SOME, SOME), turns));
+    DONE(quietmm_space_node_policy(mm, space, HEAP + SOME, &found));
+    CHECK(found.kind == turns.kind && found.nodes == turns.nodes);
+    DONE(quietmm_space_node_policy(mm, space, HEAP + 2 * SOME, &found));
+    CHECK(found.kind == QUIETMM_NODE_POLICY_KIND_LOCAL && found.nodes == 0);
+    REFUSED(quietmm_space_node_policy(mm, space, HEAP - 1, &found), NOT_MAPPED);
+    REFUSED(quietmm_space_set_node_policy(mm, space, pages(HEAP - 1, 2), bind), NOT_MAPPED);
+    DONE(quietmm_space_switch_to(mm, space));
+    for (uint64_t n = 0; n < 4 * SOME; n++) {
+        // The last quarter by the policy that the space has by then.
+        if (n == 3 * SOME) {
+            DONE(quietmm_space_set_default_node_policy(mm, space, prefer));
+            DONE(quietmm_space_unmap(mm, space, pages(HEAP + n, SOME)));
+            DONE(quietmm_space_map(mm, space, pages(HEAP + n, SOME), own, QUIETMM_PROTECTION_READ_WRITE));
+        }
+        CHECK(machine_write(address(n), n + 1));
+        uint64_t quarter = n / SOME;
+        CHECK(node_of(space, n) == (quarter == 1 ? (HEAP + n) % 2 : quarter != 2));
+    }
+
+    // What only this space shows, then also what it shares with a child.
+    DONE(quietmm_space_migrate(mm, space, pages(HEAP, SOME), 0, &word));
+    CHECK(word == SOME);
+    DONE(quietmm_space_fork(mm, space, &child));
+    DONE(quietmm_space_migrate_all(mm, space, all, NEAR, 1, &moved));
+    CHECK(moved.moved == 2 * SOME + SOME / 2 && moved.stayed == 0);
+    for (uint64_t n = 0; n < 4 * SOME; n++)
+        CHECK(node_of(child, n) == 1 && machine_read(address(n), &word) && word == n + 1);
+    DONE(quietmm_create_file(mm, 2, &of_both));
+    DONE(quietmm_file_write(mm, of_both, 0, &word, sizeof word, &put));
+    DONE(quietmm_file_migrate(mm, of_both, 0, 2, BOTH, 1, &moved));
+    CHECK(moved.moved == 1 && moved.stayed == 0);
+    DONE(quietmm_file_migrate(mm, of_both, 0, 2, NEAR, 1, &moved));
+    CHECK(moved.moved == 0 && moved.stayed == 0);
+    REFUSED(quietmm_file_migrate(mm, of_both, 0, 2, NEAR, NODES, &moved), NO_SUCH_NODE);
+    DONE(quietmm_file_destroy(mm, of_both));
+
+    prefer.nodes = BOTH;
+    REFUSED(quietmm_space_set_node_policy(mm, space, all, prefer), BAD_VALUE);
+    prefer.nodes = 1 << NODES;
+    REFUSED(quietmm_space_set_node_policy(mm, space, all, prefer), NO_SUCH_NODE);
+    bind.nodes = 1 << NODES;
+    REFUSED(quietmm_space_set_default_node_policy(mm, space, bind), NO_SUCH_NODE);
+    bind.nodes = 0;
+    REFUSED(quietmm_space_set_default_node_policy(mm, space, bind), BAD_SETTING);
+    bind.kind = 4;
+    REFUSED(quietmm_space_set_default_node_policy(mm, space, bind), BAD_VALUE);
+    REFUSED(quietmm_set_demotion(mm, 0, 0), BAD_SETTING);
+    REFUSED(quietmm_set_demotion(mm, 0, NODES), NO_SUCH_NODE);
+    DONE(quietmm_set_demotion(mm, 0, 1));
+    REFUSED(quietmm_set_demotion(mm, 1, 0), BAD_SETTING);
+    CHECK(quietmm_demotion(mm, 0) == 1 && quietmm_demotion(mm, 1) == -1);
+    DONE(quietmm_set_demotion(mm, 0, -1));
+    quietmm_unload(mm);
+    DONE(quietmm_space_destroy(mm, child));
+    DONE(quietmm_space_destroy(mm, space));
 }
 
 // A group has no more than its limit, and what it has not in memory is in swap; what it frees is charged to it no more.
@@ -380,7 +517,7 @@ static void start(struct quietmm_platform platform, const char *policy) {
     CHECK(storage);
     quietmm_config(&config);
     config.policy = "linux+drain=never";
-    REFUSED(quietmm_init(storage, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm), BAD_POLICY);
+    REFUSED(quietmm_init(storage, size, &platform, machine_memory, NODES, &config, why, sizeof why, &mm), BAD_POLICY);
     CHECK(strstr(why, "remote"));
     config.policy = policy;
     config.swap = true;
@@ -388,18 +525,18 @@ static void start(struct quietmm_platform platform, const char *policy) {
     config.fault_around = 16;
     config.groups = 4;
     config.vmap = pages(0xffff900000000, 1 << 16);
-    REFUSED(quietmm_init(storage + 1, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm), BAD_STORAGE);
-    REFUSED(quietmm_init(storage, size, &platform, NULL, 1, &config, why, sizeof why, &mm), BAD_REGION);
+    REFUSED(quietmm_init(storage + 1, size, &platform, machine_memory, NODES, &config, why, sizeof why, &mm), BAD_STORAGE);
+    REFUSED(quietmm_init(storage, size, &platform, NULL, NODES, &config, why, sizeof why, &mm), BAD_REGION);
     CHECK(strstr(why, "NULL"));
     struct quietmm_platform lacking = platform;
     lacking.flush_space = NULL;
-    REFUSED(quietmm_init(storage, size, &lacking, &machine_memory, 1, &config, why, sizeof why, &mm), NO_CALLBACK);
+    REFUSED(quietmm_init(storage, size, &lacking, machine_memory, NODES, &config, why, sizeof why, &mm), NO_CALLBACK);
     CHECK(strstr(why, "flush_space"));
     config.scan_batch = 0;
-    REFUSED(quietmm_init(storage, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm), BAD_SETTING);
+    REFUSED(quietmm_init(storage, size, &platform, machine_memory, NODES, &config, why, sizeof why, &mm), BAD_SETTING);
     CHECK(strstr(why, "scan_batch"));
     config.scan_batch = 32;
-    enum quietmm_error made = quietmm_init(storage, size, &platform, &machine_memory, 1, &config, why, sizeof why, &mm);
+    enum quietmm_error made = quietmm_init(storage, size, &platform, machine_memory, NODES, &config, why, sizeof why, &mm);
     if (made) fprintf(stderr, "%s: %s\n", quietmm_error_text(made), why);
     DONE(made);
 }
@@ -429,6 +566,9 @@ int main(int count, char **arguments) {
     struct quietmm_backing of_file = {.kind = QUIETMM_BACKING_KIND_FILE, .file = file};
     DONE(quietmm_space_map(mm, shared, pages(TEXT, FILE_PAGES), of_file, QUIETMM_PROTECTION_READ_WRITE));
     refuse();
+    placed();
+    DONE(quietmm_set_demotion(mm, 0, 1));
+    machine_on_packet(packet_comes);
 
     pthread_t threads[CPUS];
     for (uintptr_t cpu = 1; cpu < CPUS; cpu++) CHECK(pthread_create(&threads[cpu], NULL, cpu_begins, (void *)cpu) == 0);
@@ -436,10 +576,12 @@ int main(int count, char **arguments) {
     // Others may still want an answer of this one.
     for (atomic_fetch_sub(&working, 1); atomic_load(&working); ) machine_step();
 
+    CHECK(atomic_load(&packets) > 0 && machine_together() > 1 && counter("pgdemote") > 0);
     CHECK(counter("pswpout") > 0 && counter("pswpin") > 0 && counter("pgevicted") > 0 && counter("swap_lost") == 0);
-    printf("%s: %llu faults, %llu pages reclaimed, %llu swapped in, %u interrupts sent\n", policy,
-           (unsigned long long)counter("pgfault"), (unsigned long long)counter("pgevicted"),
-           (unsigned long long)counter("pswpin"), machine_interrupts());
+    printf("%s: %llu faults, %llu pages reclaimed, %llu demoted, %llu swapped in, %u packets (%u freed by tasks), %u interrupts sent\n",
+           policy, (unsigned long long)counter("pgfault"), (unsigned long long)counter("pgevicted"),
+           (unsigned long long)counter("pgdemote"), (unsigned long long)counter("pswpin"), atomic_load(&packets),
+           atomic_load(&put_off), machine_interrupts());
 
     // The end: nothing is left, and all adds up.
     struct quietmm_audit audit;

@@ -8,10 +8,13 @@
 #include <string.h>
 #include <time.h>
 
-static _Alignas(PAGE) unsigned char memory[(FRAMES + LATER) * PAGE];
+static _Alignas(PAGE) unsigned char memory[(COMES + LATER) * PAGE];
 static unsigned char swap_pages[SWAP_PAGES * PAGE];
 static unsigned char file_pages[FILE_PAGES * PAGE];
-const struct quietmm_region machine_memory = {.start = 0, .frames = FRAMES, .node = 0};
+const struct quietmm_region machine_memory[NODES] = {
+    {.start = 0, .frames = FRAMES, .node = 0},
+    {.start = FRAMES, .frames = FAR, .node = 1},
+};
 
 static const struct quietmm *manager;
 static enum broken how;
@@ -47,12 +50,17 @@ static void take_interrupt(void) {
     }
 }
 
+static void (*_Atomic packet_comes)(void);
+
+void machine_on_packet(void (*handler)(void)) { packet_comes = handler; }
+
 void machine_step(void) {
     static _Thread_local unsigned steps;
     take_interrupt();
     if (++steps % 64 == 0) {
         irqs_are_on = false;
         quietmm_tick(manager);
+        if (packet_comes) packet_comes();
         irqs_are_on = true;
     }
 }
@@ -126,7 +134,7 @@ static void *direct(void *context, uint64_t at) {
 
 static bool later_region(void *context, size_t nth, struct quietmm_region *region) {
     (void)context;
-    *region = (struct quietmm_region){.start = FRAMES, .frames = LATER, .node = 0};
+    *region = (struct quietmm_region){.start = COMES, .frames = LATER, .node = 0};
     return nth == 0;
 }
 
@@ -241,6 +249,29 @@ static uint32_t write_block(void *context, struct quietmm_store to, uint64_t blo
     return QUIETMM_IO_DONE;
 }
 
+// Several at once.
+static atomic_uint together;
+
+static void note_together(size_t count) {
+    unsigned most = atomic_load(&together);
+    while (count > most && !atomic_compare_exchange_weak(&together, &most, (unsigned)count)) {}
+}
+unsigned machine_together(void) { return atomic_load(&together); }
+
+static void read_blocks(void *context, struct quietmm_transfer *transfers, size_t count) {
+    note_together(count);
+    for (struct quietmm_transfer *one = transfers; one < transfers + count; one++) {
+        if (one->result != QUIETMM_IO_FAILED) abort(); // nothing has come of it yet
+        one->result = read_block(context, one->store, one->block, one->frame);
+    }
+}
+
+static void write_blocks(void *context, struct quietmm_transfer *transfers, size_t count) {
+    note_together(count);
+    for (struct quietmm_transfer *one = transfers; one < transfers + count; one++)
+        one->result = write_block(context, one->store, one->block, one->frame);
+}
+
 static uint32_t discard(void *context, struct quietmm_file file, uint64_t first, uint64_t count) {
     (void)context;
     (void)file;
@@ -291,7 +322,12 @@ struct quietmm_platform machine(enum broken broken) {
         .load_space = load_space,
         .wait = wait_for,
         .wake = wake,
-        .device = {.read = read_block, .write = write_block, .discard = discard, .page_mkwrite = page_mkwrite},
+        .device = {.read = read_block,
+                   .write = write_block,
+                   .read_all = read_blocks,
+                   .write_all = write_blocks,
+                   .discard = discard,
+                   .page_mkwrite = page_mkwrite},
     };
 }
 
