@@ -389,8 +389,12 @@ static void placed(void) {
     DONE(quietmm_space_map(mm, space, all, own, QUIETMM_PROTECTION_READ_WRITE));
     DONE(quietmm_space_set_node_policy(mm, space, pages(HEAP, SOME), bind));
     DONE(quietmm_space_set_node_policy(mm, space, pages(HEAP + SOME, SOME), turns));
-    DONE(quietmm_space_node_policy(mm, space, HEAP + SOME, &found));
-    CHECK(found.kind == turns.kind && found.nodes == turns.nodes);
+    const struct quietmm_node_policy *const each[] = {&bind, &turns, &prefer};
+    for (int n = 0; n < 3; n++) {
+        DONE(quietmm_space_set_node_policy(mm, space, pages(HEAP + 3 * SOME, 1), *each[n]));
+        DONE(quietmm_space_node_policy(mm, space, HEAP + 3 * SOME, &found));
+        CHECK(found.kind == each[n]->kind && found.nodes == each[n]->nodes);
+    }
     DONE(quietmm_space_node_policy(mm, space, HEAP + 2 * SOME, &found));
     CHECK(found.kind == QUIETMM_NODE_POLICY_KIND_LOCAL && found.nodes == 0);
     REFUSED(quietmm_space_node_policy(mm, space, HEAP - 1, &found), NOT_MAPPED);
@@ -416,6 +420,17 @@ static void placed(void) {
     CHECK(moved.moved == 2 * SOME + SOME / 2 && moved.stayed == 0);
     for (uint64_t n = 0; n < 4 * SOME; n++)
         CHECK(node_of(child, n) == 1 && machine_read(address(n), &word) && word == n + 1);
+
+    // More than a node has: what is bound to it goes to swap, and not elsewhere.
+    struct quietmm_range most = pages(HEAP + 4 * SOME, FAR + SOME);
+    DONE(quietmm_space_map(mm, space, most, own, QUIETMM_PROTECTION_READ_WRITE));
+    DONE(quietmm_space_set_node_policy(mm, space, most, bind));
+    for (uint64_t n = 0; n < most.pages; n++) {
+        CHECK(machine_write(address(4 * SOME + n), n));
+        CHECK(node_of(space, 4 * SOME + n) == 1);
+    }
+    for (uint64_t n = 0; n < most.pages; n++) CHECK(machine_read(address(4 * SOME + n), &word) && word == n);
+    DONE(quietmm_space_unmap(mm, space, most));
     DONE(quietmm_create_file(mm, 2, &of_both));
     DONE(quietmm_file_write(mm, of_both, 0, &word, sizeof word, &put));
     DONE(quietmm_file_migrate(mm, of_both, 0, 2, BOTH, 1, &moved));
