@@ -55,6 +55,8 @@ pub struct Lines {
     line: Vec<u64>,
     dram: Vec<u64>,
     node_bytes: u64,
+    /// From here on memory is the slow node's, and what a line costs there.
+    slow: (u64, u64),
     hit: u64,
     lifetime: u64,
     /// A line in steady use is not written for each use: so long its last one may be told as an earlier one.
@@ -62,7 +64,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Lines for `bytes` of memory, spread over the nodes evenly.
+    /// Lines for `bytes` of memory, spread over the nodes evenly, but for what is the slow node's.
     pub fn new(machine: &Machine, bytes: u64) -> std::io::Result<Lines> {
         let count = (bytes / 64) as usize;
         let lines = memmap2::MmapOptions::new()
@@ -70,6 +72,7 @@ impl Lines {
             .no_reserve_swap()
             .map_anon()?;
         let nodes = machine.nodes as usize;
+        let fast = bytes - machine.slow.as_ref().map_or(0, |slow| slow.size).min(bytes);
         let Cost { line_local, line_hop, dram_local, dram_hop, .. } = machine.cost;
         let by_distance = |local: u64, hop: u64| {
             let rows = machine.distance.iter();
@@ -96,7 +99,8 @@ impl Lines {
             node_of,
             line: by_distance(line_local, line_hop),
             dram: by_distance(dram_local, dram_hop),
-            node_bytes: (bytes / nodes as u64).max(1),
+            node_bytes: (fast / nodes as u64).max(1),
+            slow: machine.slow.as_ref().map_or((bytes, 0), |slow| (fast, slow.latency)),
             hit: machine.cost.cache_hit,
             lifetime: machine.cost.cache_lifetime,
             steady: machine.cost.cache_lifetime / 16,
@@ -154,7 +158,8 @@ impl Lines {
         let new_writer = (access != Access::Read).then_some(cpu);
         if !alive || line.holders == 0 {
             let home = ((offset / self.node_bytes) as usize).min(self.nodes - 1);
-            let cost = self.dram[node * self.nodes + home];
+            let (from, latency) = self.slow;
+            let cost = if offset < from { self.dram[node * self.nodes + home] } else { latency };
             line.holders = mine;
             line.set(now + cost, new_writer, false);
             return cost;

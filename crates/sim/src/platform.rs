@@ -16,8 +16,8 @@ use crate::tlb::GLOBAL;
 
 impl<const FAULTS: bool> Sim<'_, FAULTS> {
     /// What it takes to copy so many bytes of a page, in picoseconds.
-    fn copying(&self, bytes: usize) -> u64 {
-        self.machine.cost.copy_frame * bytes as u64 / 4096
+    fn copying(&self, frame: FrameNumber, bytes: usize) -> u64 {
+        self.slow(frame).map_or(self.machine.cost.copy_frame, |slow| slow.copy_frame) * bytes as u64 / 4096
     }
 }
 
@@ -40,7 +40,7 @@ impl<const FAULTS: bool> Cpus for Sim<'_, FAULTS> {
         NodeId(self.machine.node_of(cpu.0.into()) as u16)
     }
     fn distance(&self, from: NodeId, to: NodeId) -> u32 {
-        self.machine.distance[from.0 as usize][to.0 as usize]
+        self.machine.distance_of(from.0.into(), to.0.into())
     }
     fn irqs_off(&self) -> bool {
         let cpu = self.cpu();
@@ -103,23 +103,24 @@ impl<const FAULTS: bool> Memory for Sim<'_, FAULTS> {
             // SAFETY: the frame lies in the machine's memory and belongs to the caller.
             unsafe { self.direct(frame.phys()).write_bytes(0, 4096) };
         }
-        self.advance(self.machine.cost.clear_frame);
+        self.advance(self.slow(frame).map_or(self.machine.cost.clear_frame, |slow| slow.clear_frame));
     }
     fn copy_frame(&self, from: FrameNumber, to: FrameNumber) {
         self.set_content(to, self.content(from));
-        self.advance(self.machine.cost.copy_frame);
+        let there = if self.slow(from).is_some() { from } else { to };
+        self.advance(self.copying(there, 4096));
     }
     // A page is one number here, which stands for all of its bytes: that of the first eight.
     fn read_frame(&self, from: FrameNumber, at: usize, into: &mut [u8]) {
         let number = self.content(from).to_le_bytes();
         into.iter_mut().enumerate().for_each(|(i, byte)| *byte = number[(at + i) % 8]);
-        self.advance(self.copying(into.len()));
+        self.advance(self.copying(from, into.len()));
     }
     fn write_frame(&self, to: FrameNumber, at: usize, from: &[u8]) {
         if let Some(number) = from.first_chunk().filter(|_| at == 0) {
             self.set_content(to, u64::from_le_bytes(*number));
         }
-        self.advance(self.copying(from.len()));
+        self.advance(self.copying(to, from.len()));
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quietmm::{Config, Counter, Error, FrameNumber, ListLimits, PageNumber, PageRange, Policy, Rule};
+use quietmm::{Config, Counter, Error, FrameNumber, ListLimits, NodeId, PageNumber, PageRange, Policy, Rule};
 use quietmm_workloads::{Params, System, TaskKind, TaskReport, Workload};
 
 use crate::cpu::Mode;
@@ -145,14 +145,18 @@ fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
     if let Some(swap) = &mut machine.swap {
         swap.size = (swap.size / u64::from(spec.scale.max(1)) / 4096).max(LEAST_SWAP) * 4096;
     }
+    machine.slow = machine.slow.take().filter(|slow| slow.size != 0);
+    if let Some(slow) = &mut machine.slow {
+        slow.size = (slow.size / u64::from(spec.scale.max(1)) / 4096).max(LEAST_PER_NODE) * 4096;
+    }
     let least = least_memory(&machine) / 4096;
-    if machine.memory > MOST_MEMORY {
+    if machine.all_memory() > MOST_MEMORY {
         return Err(RunError::Refused(format!(
             "{} at scale 1/{} has {} GiB of memory, more than frames can be numbered; at most {} GiB: a larger --scale \
              or --set memory=",
             machine.name,
             spec.scale,
-            machine.memory >> 30,
+            machine.all_memory() >> 30,
             MOST_MEMORY >> 30
         )));
     }
@@ -172,8 +176,8 @@ fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
 /// The sum of the min watermarks, in frames. It buffers bursts of batches from every CPU, and neither batches
 /// nor CPUs are scaled: so it is that of the machine at full size, as far as the memory allows.
 fn min_free(spec: &RunSpec, shrunk: &Machine) -> u64 {
-    let full = Config::linux_min_free(spec.machine.memory / 4096);
-    spec.machine.kernel.min_free_kib.map_or(full, |kib| kib / 4).min(shrunk.memory / 4096 / 8)
+    let full = Config::linux_min_free(spec.machine.all_memory() / 4096);
+    spec.machine.kernel.min_free_kib.map_or(full, |kib| kib / 4).min(shrunk.all_memory() / 4096 / 8)
 }
 
 /// What a CPU keeps on its lists of each zone: as on the machine at full size, for the same reason, but all CPUs
@@ -233,7 +237,7 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
         Some(trace) => replay::tasks(trace, machine.cpus),
         None => spec.workload.tasks(machine.cpus, spec.work.unwrap_or(machine.memory / 4096)),
     };
-    let tasks = machine.cpus + machine.nodes * machine.kernel.kswapd + purgers + users;
+    let tasks = machine.cpus + machine.all_nodes() * machine.kernel.kswapd + purgers + users;
     let mut sim =
         Sim::<FAULTS>::new(machine, tasks as usize, spec.seed, spec.broken, watch).map_err(|error| {
             RunError::Failed(format!("the host has no room for the machine's memory: {error}"))
@@ -273,6 +277,12 @@ fn run_on<const FAULTS: bool>(spec: &RunSpec, watch: &dyn Watch) -> Result<Repor
     };
     let system = sim.system(config).map_err(refused)?;
     sim.swap_on(&system).map_err(refused)?;
+    if sim.machine.kernel.demotion {
+        let (nodes, frames) = (sim.machine.nodes as u16, system.mm.frames());
+        (0..nodes)
+            .try_for_each(|node| frames.set_demotion(NodeId(node), Some(NodeId(nodes))))
+            .map_err(refused)?;
+    }
     let params = Params {
         cpus: sim.machine.cpus,
         frames: spec.work.unwrap_or(sim.machine.memory / 4096),

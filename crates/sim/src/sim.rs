@@ -20,7 +20,7 @@ use crate::disk::Flying;
 use crate::latency::Latencies;
 use crate::left::Left;
 use crate::lines::Lines;
-use crate::machine::Machine;
+use crate::machine::{Machine, Slow};
 use crate::observed::Observed;
 use crate::order::{NEVER, Order};
 use crate::profile::Own;
@@ -174,7 +174,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         broken: Option<Rule>,
         watch: &'w dyn Watch,
     ) -> std::io::Result<Self> {
-        let bytes = machine.memory;
+        let bytes = machine.all_memory();
         let mut memory = memmap2::MmapOptions::new().len(bytes as usize).no_reserve_swap().map_anon()?;
         let base = memory.as_mut_ptr();
         let frames = (bytes / 4096) as usize;
@@ -243,13 +243,23 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         })
     }
 
-    /// The memory, as regions of equal size, one per node.
+    /// The memory, as regions of equal size, one per node; then that of the slow node.
     pub fn regions(&self) -> Vec<quietmm::Region> {
-        let (nodes, frames) = (self.machine.nodes, (self.bytes / 4096) as u32);
+        let (nodes, frames) = (self.machine.nodes, (self.machine.memory / 4096) as u32);
         let each = frames / nodes;
-        (0..nodes)
-            .map(|n| quietmm::Region { start: FrameNumber(n * each), frames: each, node: NodeId(n as u16) })
-            .collect()
+        let region = |start, frames, node: u32| quietmm::Region {
+            start: FrameNumber(start),
+            frames,
+            node: NodeId(node as u16),
+        };
+        let slow = self.machine.slow.iter().map(|slow| region(frames, (slow.size / 4096) as u32, nodes));
+        (0..nodes).map(|n| region(n * each, each, n)).chain(slow).collect()
+    }
+
+    /// What the slow node costs, if a frame is there.
+    #[inline]
+    pub(crate) fn slow(&self, frame: FrameNumber) -> Option<&Slow> {
+        self.machine.slow.as_ref().filter(|_| frame.phys().0 >= self.machine.memory)
     }
 
     /// The system that runs on it: one, since it takes over the memory.

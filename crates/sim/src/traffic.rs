@@ -80,7 +80,7 @@ impl Tally {
             groups,
             pairs: vec![0; (groups * groups) as usize],
             nodes,
-            frames: machine.memory / 4096,
+            frames: machine.all_memory() / 4096,
             moments: Vec::new(),
         };
         Tally(RefCell::new(Kept { so_far, now: Moment::default(), next: 0, step: FIRST_STEP }))

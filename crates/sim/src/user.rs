@@ -288,13 +288,32 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
         loop {
-            if let Some(result) = self.translate(at, access, &each) {
-                self.work_through(self.machine.cost.user_access);
+            if let Some((cost, result)) = self.translate(at, access, |n| (self.access_cost(n), each(n))) {
+                self.work_through(cost);
                 self.cpu().enter(Mode::System);
                 return Ok(result);
             }
             self.page_fault(at, access)?;
         }
+    }
+
+    /// What one access to a frame costs.
+    #[inline]
+    fn access_cost(&self, n: FrameNumber) -> u64 {
+        self.slow(n).map_or(self.machine.cost.user_access, |slow| slow.user_access)
+    }
+
+    /// Does some of what is `left` of accesses, which is counted as if all were to fast memory, where one costs so much.
+    fn work_there(&self, left: &mut u64, cost: u64) {
+        let fast = self.machine.cost.user_access;
+        if cost == fast {
+            self.work(left);
+            return;
+        }
+        let times = |time: u64, a: u64, b: u64| (u128::from(time) * u128::from(a) / u128::from(b.max(1))) as u64;
+        let mut there = times(*left, cost, fast);
+        self.work(&mut there);
+        *left = times(there, fast, cost);
     }
 
     /// `percent` of the kernel work that is not modelled, part of it with interrupts off.
@@ -431,11 +450,11 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let _user = self.within(Own::User);
         self.cpu().enter(Mode::User);
         while left > 0 {
-            if self.translate(at, access, |_| ()).is_none() {
+            let Some(cost) = self.translate(at, access, |n| self.access_cost(n)) else {
                 self.page_fault(at, access)?;
                 continue;
-            }
-            self.work(&mut left);
+            };
+            self.work_there(&mut left, cost);
             // What is used for a while is used until its end.
             let cpu = self.cpu();
             if let Some((to, _)) = self.tlb(cpu).find(cpu.tag.get(), at.page()) {
@@ -454,8 +473,8 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         let mut left = u64::from(count).saturating_mul(self.machine.cost.user_access);
         let _access = self.within(Own::KernelAccess);
         while left > 0 {
-            self.look_up(Whose::Kernel, page, access, |_| ()).ok_or(Error::NotMapped(page))?;
-            self.work(&mut left);
+            let cost = self.look_up(Whose::Kernel, page, access, |n| self.access_cost(n));
+            self.work_there(&mut left, cost.ok_or(Error::NotMapped(page))?);
             // What is used for a while is used until its end.
             let cpu = self.cpu();
             if let Some((to, _)) = self.tlb(cpu).find(GLOBAL, page) {

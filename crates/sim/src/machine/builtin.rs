@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Machine;
 use super::error::{MachineError, near, quoted};
 
-const BUILTIN: [(&str, &str); 15] = [
+const BUILTIN: [(&str, &str); 16] = [
     ("numa-4x12", include_str!("../../../../machines/numa-4x12.toml")),
     ("uma-8", include_str!("../../../../machines/uma-8.toml")),
     ("vm-8", include_str!("../../../../machines/vm-8.toml")),
@@ -21,6 +21,7 @@ const BUILTIN: [(&str, &str); 15] = [
     ("sn2-64", include_str!("../../../../machines/sn2-64.toml")),
     ("ssd-8", include_str!("../../../../machines/ssd-8.toml")),
     ("ssd-8-today", include_str!("../../../../machines/ssd-8-today.toml")),
+    ("cxl-16", include_str!("../../../../machines/cxl-16.toml")),
     ("stress-4x4", include_str!("../../../../machines/stress-4x4.toml")),
     ("stress-swap", include_str!("../../../../machines/stress-swap.toml")),
 ];

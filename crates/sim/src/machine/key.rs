@@ -56,11 +56,21 @@ impl Key {
 }
 
 /// The sections of a file, in order.
-pub(super) const SECTIONS: [&str; 8] =
-    ["cpu", "memory", "tlb", "cost", "device", SWAP, "guarantees", "kernel"];
+pub(super) const SECTIONS: [&str; 9] =
+    ["cpu", "memory", "tlb", "cost", "device", SWAP, SLOW, "guarantees", "kernel"];
 
-/// The section that a file may leave out although it has constants that must be given: then there is no swap.
+/// The sections that a file may leave out although they have constants that must be given: then there is no swap, and no slow node.
 pub(super) const SWAP: &str = "swap";
+pub(super) const SLOW: &str = "slow";
+
+/// Whether a machine has what a section is about.
+pub(super) fn has_section(machine: &Machine, section: &str) -> bool {
+    match section {
+        SWAP => machine.swap.is_some(),
+        SLOW => machine.slow.is_some(),
+        _ => true,
+    }
+}
 
 /// Entries of all TLBs and walk caches of a machine: less than 2 GiB of the host's memory.
 const MOST_TLB_ENTRIES: u64 = 1 << 24;
@@ -124,6 +134,23 @@ macro_rules! swap {
     };
     ($name:ident, $kind:expr, $most:expr, default $unit:literal, $source:literal) => {
         Key { need: Need::Default("0", $unit, $source), ..swap!($name, $kind, 0, $most) }
+    };
+}
+
+/// A constant of the slow node, which a file gives if it has that section.
+macro_rules! slow {
+    ($name:ident, $kind:expr, $least:expr, $most:expr) => {
+        Key {
+            section: SLOW,
+            name: stringify!($name),
+            kind: $kind,
+            least: $least,
+            most: $most,
+            need: Need::Required,
+            put: |machine, value| {
+                machine.slow.get_or_insert_default().$name = value.try_into().unwrap_or_default();
+            },
+        }
     };
 }
 
@@ -241,6 +268,12 @@ pub(super) static KEYS: &[Key] = &[
     swap!(write_errors, Kind::Count("permille"), 1000, default "permille", "default: none"),
     swap!(gone_at, Kind::Time, 1000 * SECOND, default "ms", "default: never"),
     swap!(full_at, Kind::Time, 1000 * SECOND, default "ms", "default: never"),
+    slow!(size, Kind::Size, 0, 64 << 40),
+    slow!(node_distance, Kind::Count("SLIT"), 11, 254),
+    slow!(latency, Kind::Time, 0, SECOND),
+    slow!(user_access, Kind::Time, 1, SECOND),
+    slow!(clear_frame, Kind::Time, 0, SECOND),
+    slow!(copy_frame, Kind::Time, 0, SECOND),
     guarantee!(clean_write_walks, "default: x86-64 (Intel SDM 3A 4.10.4.3, AMD64 APM 2 5.5.2)"),
     guarantee!(
         unflushed_accessed,
@@ -287,6 +320,15 @@ pub(super) static KEYS: &[Key] = &[
     ),
     Key {
         section: "kernel",
+        name: "demotion",
+        kind: Kind::Bool,
+        least: 0,
+        most: 1,
+        need: Need::Default("false", "bool", "default: as Linux, where /sys/kernel/mm/numa/demotion_enabled is off"),
+        put: |machine, value| machine.kernel.demotion = value != 0,
+    },
+    Key {
+        section: "kernel",
         name: "min_free_kib",
         kind: Kind::Kib,
         least: 1,
@@ -325,9 +367,12 @@ pub(super) fn find(text: &str) -> Option<usize> {
     })
 }
 
-/// The full names of all keys that are called `name`.
-pub(super) fn namesakes(name: &str) -> Vec<String> {
-    KEYS.iter().filter(|key| key.name == name).map(Key::full_name).collect()
+/// The full names of all keys of a machine that are called `name`.
+pub(super) fn namesakes(machine: &Machine, name: &str) -> Vec<String> {
+    KEYS.iter()
+        .filter(|key| key.name == name && has_section(machine, key.section))
+        .map(Key::full_name)
+        .collect()
 }
 
 /// What is wrong with a machine whose single constants are in range.
@@ -402,6 +447,20 @@ pub(super) fn check(machine: &Machine) -> Vec<Conflict> {
     if let Some(swap) = machine.swap.as_ref().filter(|swap| !swap.size.is_multiple_of(4096)) {
         let wrong = format!("{} bytes of a swap device end inside a page", swap.size);
         conflict("swap.size", wrong, "a multiple of 4 KiB".to_owned());
+    }
+    if let Some(slow) = &machine.slow {
+        if slow.size != 0 && slow.size < MIN_MEMORY_PER_NODE || !slow.size.is_multiple_of(4096) {
+            let size = Kind::Size.show(slow.size);
+            let right = format!("none, or whole pages and at least {}", Kind::Size.show(MIN_MEMORY_PER_NODE));
+            conflict("slow.size", format!("a slow node of {size}"), right);
+        }
+        if *nodes >= MAX_NODES {
+            conflict("nodes", format!("{nodes} nodes and a slow one"), format!("at most {} nodes", MAX_NODES - 1));
+        }
+    }
+    if machine.kernel.demotion && machine.slow.as_ref().is_none_or(|slow| slow.size == 0) {
+        let right = "`demotion=false`, or a machine with a section [slow], such as cxl-16".to_owned();
+        conflict("demotion", "demotion without a slow node".to_owned(), right);
     }
     let distance = check_distance(machine).err();
     all.extend(distance.map(|(wrong, right)| Conflict { key: None, wrong, right }));

@@ -78,6 +78,8 @@ pub struct Machine {
     pub device: Device,
     /// The swap devices, if there are any: without, anonymous pages stay in memory.
     pub swap: Option<Swap>,
+    /// The node with slower memory and no CPU, if there is one: its number is [`nodes`](Self::nodes).
+    pub slow: Option<Slow>,
     /// What the translation hardware guarantees.
     pub guarantees: Guarantees,
     /// Choices of the kernel that runs on the machine.
@@ -246,6 +248,23 @@ pub struct Swap {
     pub full_at: u64,
 }
 
+/// A node that has memory and no CPU, as far from all others: memory behind CXL. Costs are as those of [`Cost`] with the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slow {
+    /// Bytes of memory, beside [`Machine::memory`]. A multiple of 4096; 0: it is not there.
+    pub size: u64,
+    /// Its distance from every other node, in the manner of the ACPI SLIT.
+    pub node_distance: u32,
+    /// A line from its memory, in picoseconds.
+    pub latency: u64,
+    /// One sequential user access of 8 bytes there.
+    pub user_access: u64,
+    /// Clear a frame there.
+    pub clear_frame: u64,
+    /// Copy a frame that is there, or goes there.
+    pub copy_frame: u64,
+}
+
 /// What the translation hardware guarantees beyond the necessary: [`quietmm::platform::Guarantees`]. What is
 /// withdrawn is not declared to the core, which refuses the policies that rest on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,6 +300,9 @@ pub struct Kernel {
     pub time_slice: u64,
     /// Tasks that reclaim ahead of need, for each node. 1 by default.
     pub kswapd: u32,
+    /// Whether reclaim moves pages to the slow node before it takes them out of memory. No by default.
+    #[doc(alias = "demotion_enabled")]
+    pub demotion: bool,
     /// Reserve in KiB that watermarks are computed from; `None` means from the memory size.
     #[doc(alias = "min_free_kbytes")]
     pub min_free_kib: Option<u64>,
@@ -299,6 +321,7 @@ impl Default for Kernel {
             flush_ceiling: 33,
             time_slice: 3_000_000_000,
             kswapd: 1,
+            demotion: false,
             min_free_kib: None,
             vmap_lazy_kib: None,
             vmap_shards: None,
@@ -338,12 +361,34 @@ impl Machine {
         u32::try_from(cpu * u64::from(self.nodes) / cpus).unwrap_or(0)
     }
 
+    /// All memory, that of the slow node too, in bytes.
+    #[must_use]
+    pub fn all_memory(&self) -> u64 {
+        self.memory + self.slow.as_ref().map_or(0, |slow| slow.size)
+    }
+
+    /// All nodes, the slow one too.
+    #[must_use]
+    pub fn all_nodes(&self) -> u32 {
+        self.nodes + u32::from(self.slow.is_some())
+    }
+
+    /// How far a node is from another, of all nodes.
+    #[must_use]
+    pub fn distance_of(&self, from: u32, to: u32) -> u32 {
+        match &self.slow {
+            Some(_) if from == to => 10,
+            Some(slow) if from.max(to) >= self.nodes => slow.node_distance,
+            _ => self.distance[from as usize][to as usize],
+        }
+    }
+
     /// Every constant with its unit and source, in a fixed order; first the distances.
     #[must_use]
     pub fn constants(&self) -> Vec<Constant> {
         let names =
             std::iter::once("memory.distance".to_owned()).chain(key::KEYS.iter().map(key::Key::full_name));
-        let there = |name: &str| self.swap.is_some() || name.split('.').next() != Some(key::SWAP);
+        let there = |name: &str| name.split('.').next().is_none_or(|section| key::has_section(self, section));
         names
             .zip(&self.notes)
             .filter(|(name, note)| !note.value_text.is_empty() && there(name))
@@ -371,6 +416,7 @@ impl Machine {
             cost: Cost::default(),
             device: Device::default(),
             swap: None,
+            slow: None,
             guarantees: Guarantees::default(),
             kernel: Kernel::default(),
             hz: None,

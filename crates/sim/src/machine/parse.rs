@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Fault, MOST_FAULTS, MachineError, near, one_line, quoted};
-use super::key::{self, KEYS, Key, Need, SECTIONS, SWAP};
+use super::key::{self, KEYS, Key, Need, SECTIONS, SLOW, SWAP};
 use super::quantity::{Kind, Refusal, base_units};
 use super::{Machine, Note};
 
@@ -83,7 +83,7 @@ impl<'t> Reader<'t> {
         let mut lines = vec![1; KEYS.len() + 1];
         for section in SECTIONS {
             // What is not there is missed only without a base, or in a section that the base does not have.
-            let whole = !based || section == SWAP && base.as_ref().is_some_and(|base| base.swap.is_none());
+            let whole = !based || base.as_ref().is_some_and(|base| !key::has_section(base, section));
             self.section(root, section, whole, &mut machine, &mut lines);
         }
         if base.is_some() {
@@ -168,7 +168,7 @@ impl<'t> Reader<'t> {
         let distance = section == "memory";
         let names = || keys().map(|(_, key)| key.name).chain(distance.then_some("distance"));
         let Some(node) = root.get(section) else {
-            if section == SWAP || !keys().any(|(_, key)| must(key)) {
+            if [SWAP, SLOW].contains(&section) || !keys().any(|(_, key)| must(key)) {
                 return None;
             }
             let names: Vec<_> = names().take(8).collect();

@@ -17,7 +17,7 @@ impl Machine {
     ///
     /// The same checks hold as in a file, after each change. Setting `cpus` is [`Machine::with_cpus`]; `nodes`
     /// can only become fewer, since a file alone knows distances. Setting `mhz` changes what is given in cycles. What
-    /// several sections have needs the section's name on a machine with swap devices, and is the first without. `architecture` is no
+    /// several sections of the machine have needs the section's name. `architecture` is no
     /// constant, and can be set too.
     ///
     /// # Errors
@@ -46,13 +46,14 @@ impl Machine {
             });
         };
         let key = &KEYS[at];
-        if key.section == key::SWAP && self.swap.is_none() {
-            let wrong = format!("{} has no swap devices", self.name);
-            return Err(error(wrong, "a machine with a section [swap], such as ssd-8".into()));
+        if !key::has_section(self, key.section) {
+            let (what, such) = if key.section == key::SWAP { ("swap devices", "ssd-8") } else { ("slow node", "cxl-16") };
+            let wrong = format!("{} has no {what}", self.name);
+            return Err(error(wrong, format!("a machine with a section [{}], such as {such}", key.section)));
         }
-        // Without swap devices the name says which it is; `memory` always does.
-        let alike = key::namesakes(text);
-        if alike.len() > 1 && self.swap.is_some() {
+        // Without swap devices and a slow node the name says which it is; `memory` always does.
+        let alike = key::namesakes(self, text);
+        if alike.len() > 1 {
             let right = alike.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ");
             return Err(error(format!("several constants are called {}", quoted(text)), right));
         }

@@ -1,5 +1,5 @@
 use super::error::one_line;
-use super::key::{KEYS, Key, Need, SWAP};
+use super::key::{KEYS, Key, Need, SLOW, SWAP, has_section};
 use super::quantity::{Kind, Refusal, base_units, split_number};
 use super::*;
 
@@ -44,7 +44,7 @@ fn builtin_machines_are_good_and_named_as_they_are_found() {
         assert_eq!(machine.name, name);
         assert_eq!(Machine::load(name).unwrap(), machine);
         assert_eq!(Machine::builtin_about(name).unwrap(), machine.about);
-        let there = |key: &&Key| machine.swap.is_some() || key.section != SWAP;
+        let there = |key: &&Key| has_section(&machine, key.section);
         let due = KEYS.iter().filter(there).filter(|key| !matches!(key.need, Need::Optional)).count();
         assert!(machine.constants().len() >= due, "{name}");
     }
@@ -384,7 +384,7 @@ fn every_constant_has_its_own_name_and_keeps_both_ends_of_its_range() {
     let base = Machine::builtin("ssd-8").unwrap();
     for (at, key) in KEYS.iter().enumerate() {
         let first = KEYS[..at].iter().all(|other| other.name != key.name);
-        assert!(first || key.section == SWAP, "{}", key.name);
+        assert!(first || [SWAP, SLOW].contains(&key.section), "{}", key.name);
         assert!(KEYS[..at].iter().all(|other| other.full_name() != key.full_name()), "{}", key.name);
         assert_eq!(super::key::find(key.name) == Some(at), first);
         assert_eq!(super::key::find(&key.full_name()), Some(at));
