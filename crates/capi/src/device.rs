@@ -126,13 +126,17 @@ impl BlockDevice for Machine {
     }
     fn read_all(&self, transfers: &mut [platform::Transfer]) {
         if self.0.device.read_all.is_none() {
-            return transfers.iter_mut().for_each(|one| one.result = self.read(one.store, one.block, one.frame));
+            return transfers
+                .iter_mut()
+                .for_each(|one| one.result = self.read(one.store, one.block, one.frame));
         }
         all(transfers, |some, count| call!(self.device.read_all(some, count)));
     }
     fn write_all(&self, transfers: &mut [platform::Transfer]) {
         if self.0.device.write_all.is_none() {
-            return transfers.iter_mut().for_each(|one| one.result = self.write(one.store, one.block, one.frame));
+            return transfers
+                .iter_mut()
+                .for_each(|one| one.result = self.write(one.store, one.block, one.frame));
         }
         all(transfers, |some, count| call!(self.device.write_all(some, count)));
     }

@@ -4,7 +4,7 @@
 use corosensei::{Coroutine, Yielder};
 use quietmm::addr::{FrameNumber, Nanos};
 use quietmm::platform::{Access as Touch, Cpus, WaitKey};
-use quietmm::{Architecture, CpuId, Entry, Error, PageNumber, UserAccess, VirtAddr};
+use quietmm::{Architecture, CpuId, Entry, Error, NodeId, NodeSet, PageNumber, UserAccess, VirtAddr};
 use quietmm_hardware::walk::{bits_of, frame_for};
 use quietmm_hardware::{Access, Found, Rules, walk};
 use quietmm_workloads::{Machine as Runs, Op, Pace, Shootdown, Tally, TaskId};
@@ -310,7 +310,8 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
             self.work(left);
             return;
         }
-        let times = |time: u64, a: u64, b: u64| (u128::from(time) * u128::from(a) / u128::from(b.max(1))) as u64;
+        let times =
+            |time: u64, a: u64, b: u64| (u128::from(time) * u128::from(a) / u128::from(b.max(1))) as u64;
         let mut there = times(*left, cost, fast);
         self.work(&mut there);
         *left = times(there, fast, cost);
@@ -562,6 +563,12 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
 
     fn kswapds(&self) -> u32 {
         self.machine.kernel.kswapd
+    }
+
+    fn nodes_of_programs(&self) -> Option<NodeSet> {
+        let bound = self.machine.slow.is_some() && !self.machine.kernel.slow_fallback;
+        let fast: Vec<_> = (0..self.machine.nodes as u16).map(NodeId).collect();
+        bound.then(|| NodeSet::of(&fast)).flatten()
     }
 
     fn progressed(&self, pages: u64) {

@@ -2,7 +2,7 @@
 
 use quietmm::addr::Nanos;
 use quietmm::platform::{Access, Shortage, WaitKey};
-use quietmm::{CpuId, Error, FileId, Platform, UserAccess, VirtAddr};
+use quietmm::{CpuId, Error, FileId, NodeSet, Platform, UserAccess, VirtAddr};
 
 use crate::latency::{Op, Pace, Shootdown, Tally};
 use crate::task::TaskId;
@@ -101,6 +101,10 @@ pub trait Machine: Platform {
     /// Tasks that reclaim ahead of need, for each node.
     fn kswapds(&self) -> u32 {
         1
+    }
+    /// The nodes on which new pages of programs' own memory come, if not on all.
+    fn nodes_of_programs(&self) -> Option<NodeSet> {
+        None
     }
     /// How long it takes, in nanoseconds, from an alarm that is set here until a task of `cpu` runs, if neither CPU has anything else to do.
     fn wake_lag(&self, _cpu: CpuId) -> u64 {

@@ -15,7 +15,7 @@ use core::cell::OnceCell;
 
 use quietmm::addr::Nanos;
 use quietmm::platform::{Shortage, WaitKey};
-use quietmm::{Config, CpuId, Error, Manager, NodeId, Region, SpaceId, UserAccess, VirtAddr};
+use quietmm::{Config, CpuId, Error, Manager, NodeId, NodePolicy, Region, SpaceId, UserAccess, VirtAddr};
 
 use crate::guarded::Guarded;
 use crate::machine::{Kernel, Machine};
@@ -322,6 +322,18 @@ impl<'p, M: Machine> System<'p, M> {
         self.machine().leave_kernel();
         self.cond_resched();
         result
+    }
+
+    /// A space of a program's, bound to the nodes that the machine has for programs.
+    ///
+    /// # Errors
+    /// Those of [`Manager::create_space`] and of [`Space::set_default_node_policy`](quietmm::Space::set_default_node_policy).
+    pub fn create_space(&self) -> Result<SpaceId, Error> {
+        let id = self.mm.create_space()?;
+        if let Some(nodes) = self.machine().nodes_of_programs() {
+            self.mm.space(id).set_default_node_policy(NodePolicy::Bind(nodes))?;
+        }
+        Ok(id)
     }
 
     /// User accesses; see [`Machine::access`].

@@ -54,7 +54,10 @@ fn another_source_makes_another_header() {
 fn names_of_types_are_c_s() {
     let header = made(ROOMS.map(room));
     let names: Vec<_> = header.split("quietmm_").skip(1).filter_map(|rest| rest.chars().next()).collect();
-    assert!(names.len() > 300 && names.iter().all(char::is_ascii_lowercase), "a type without a name in cbindgen.toml");
+    assert!(
+        names.len() > 300 && names.iter().all(char::is_ascii_lowercase),
+        "a type without a name in cbindgen.toml"
+    );
 }
 
 /// What is in no room that the test knows would be in no header.

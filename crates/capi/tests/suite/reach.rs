@@ -43,9 +43,8 @@ fn all(folder: &str) -> Vec<String> {
 
 /// The public methods of the core's manager, its views, and what they give out.
 fn methods(sources: &[String]) -> BTreeSet<String> {
-    const TYPES: [&str; 10] = [
-        "File", "FrameAllocator", "Group", "Leaving", "Manager", "Offline", "Pins", "Space", "Swap", "Vmap",
-    ];
+    const TYPES: [&str; 10] =
+        ["File", "FrameAllocator", "Group", "Leaving", "Manager", "Offline", "Pins", "Space", "Swap", "Vmap"];
     let mut found = BTreeSet::new();
     for source in sources {
         for item in syn::parse_file(source).expect("a source").items {
@@ -69,9 +68,8 @@ fn methods(sources: &[String]) -> BTreeSet<String> {
 
 /// What a platform may bring, all traits but the laboratory's and the one that puts them together.
 fn brought(sources: &[String]) -> BTreeSet<String> {
-    const TRAITS: [&str; 8] = [
-        "BlockDevice", "Broadcast", "Cpus", "KernelTlb", "Memory", "Services", "Shrinker", "UserTlb",
-    ];
+    const TRAITS: [&str; 8] =
+        ["BlockDevice", "Broadcast", "Cpus", "KernelTlb", "Memory", "Services", "Shrinker", "UserTlb"];
     let mut found = BTreeSet::new();
     for source in sources {
         for item in syn::parse_file(source).expect("a source").items {

@@ -324,8 +324,25 @@ pub(super) static KEYS: &[Key] = &[
         kind: Kind::Bool,
         least: 0,
         most: 1,
-        need: Need::Default("false", "bool", "default: as Linux, where /sys/kernel/mm/numa/demotion_enabled is off"),
+        need: Need::Default(
+            "false",
+            "bool",
+            "default: as Linux, where /sys/kernel/mm/numa/demotion_enabled is off",
+        ),
         put: |machine, value| machine.kernel.demotion = value != 0,
+    },
+    Key {
+        section: "kernel",
+        name: "slow_fallback",
+        kind: Kind::Bool,
+        least: 0,
+        most: 1,
+        need: Need::Default(
+            "true",
+            "bool",
+            "default: as Linux without numactl --membind: all nodes serve new pages, the nearest first",
+        ),
+        put: |machine, value| machine.kernel.slow_fallback = value != 0,
     },
     Key {
         section: "kernel",
@@ -455,7 +472,11 @@ pub(super) fn check(machine: &Machine) -> Vec<Conflict> {
             conflict("slow.size", format!("a slow node of {size}"), right);
         }
         if *nodes >= MAX_NODES {
-            conflict("nodes", format!("{nodes} nodes and a slow one"), format!("at most {} nodes", MAX_NODES - 1));
+            conflict(
+                "nodes",
+                format!("{nodes} nodes and a slow one"),
+                format!("at most {} nodes", MAX_NODES - 1),
+            );
         }
     }
     if machine.kernel.demotion && machine.slow.as_ref().is_none_or(|slow| slow.size == 0) {

@@ -303,6 +303,10 @@ pub struct Kernel {
     /// Whether reclaim moves pages to the slow node before it takes them out of memory. No by default.
     #[doc(alias = "demotion_enabled")]
     pub demotion: bool,
+    /// Whether new pages of programs come on the slow node where no other has room. Yes by default; if not, programs are bound to the
+    /// other nodes.
+    #[doc(alias = "numactl")]
+    pub slow_fallback: bool,
     /// Reserve in KiB that watermarks are computed from; `None` means from the memory size.
     #[doc(alias = "min_free_kbytes")]
     pub min_free_kib: Option<u64>,
@@ -322,6 +326,7 @@ impl Default for Kernel {
             time_slice: 3_000_000_000,
             kswapd: 1,
             demotion: false,
+            slow_fallback: true,
             min_free_kib: None,
             vmap_lazy_kib: None,
             vmap_shards: None,

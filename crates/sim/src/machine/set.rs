@@ -47,7 +47,8 @@ impl Machine {
         };
         let key = &KEYS[at];
         if !key::has_section(self, key.section) {
-            let (what, such) = if key.section == key::SWAP { ("swap devices", "ssd-8") } else { ("slow node", "cxl-16") };
+            let (what, such) =
+                if key.section == key::SWAP { ("swap devices", "ssd-8") } else { ("slow node", "cxl-16") };
             let wrong = format!("{} has no {what}", self.name);
             return Err(error(wrong, format!("a machine with a section [{}], such as {such}", key.section)));
         }

@@ -20,7 +20,7 @@ const TIMES_MEMORY: u64 = 4;
 
 /// One process; odd CPUs read cold files, even ones are bystanders until the readers are done.
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     let readers = (params.cpus / 2).max(1);
     let pages = TIMES_MEMORY * params.frames / u64::from(readers);
     let stride = (pages + 1).next_multiple_of(512);

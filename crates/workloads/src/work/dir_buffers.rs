@@ -55,7 +55,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let turns: Vec<(u32, u32)> = ratios.into_iter().map(|parts| (world.turns.add(), parts)).collect();
     let (last, count) = (turns.last().map(|(turn, _)| *turn), turns.len() as u64);
     let end = world.turns.add();
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     for cpu in 0..cpus {
         let (world, turns, mut rng, delay) =
             (world.clone(), turns.clone(), params.rng(cpu), params.delay(cpu));

@@ -33,7 +33,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let forks = (FORKS / processes).clamp(LEAST, 256);
     let pages = (params.frames / 8 / u64::from(processes)).clamp(1, LARGEST);
     for process in 0..processes {
-        let space = system.mm.create_space()?;
+        let space = system.create_space()?;
         let range = PageRange::new(BASE, pages);
         system.mm.space(space).map(range, Backing::Anonymous, Prot::ReadWrite)?;
         let over = Arc::new(AtomicBool::new(false));

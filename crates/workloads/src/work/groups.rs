@@ -167,8 +167,8 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let pages = (params.frames * HOT_EIGHTHS / 8).max(threads);
     let limit = (params.frames * LIMIT_EIGHTHS / 8).max(LEAST_LIMIT * sweeps);
     let setting = Setting {
-        neighbour: mm.create_space()?,
-        sweeping: mm.create_space()?,
+        neighbour: system.create_space()?,
+        sweeping: system.create_space()?,
         group: mm.create_group(limit)?,
         hot: PageRange::new(BASE, pages),
         threads,

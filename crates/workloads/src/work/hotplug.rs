@@ -84,7 +84,7 @@ struct Task<'s, 'p, M: Machine> {
 /// A task per CPU, and one that takes memory away.
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
     let pages = FILE * params.frames;
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     map_file(system, space, BASE, pages, Prot::ReadWrite)?;
     let world = Arc::new(World {
         ledger: Guarded::new(Ledger::default()),

@@ -259,7 +259,7 @@ fn timed<M: Machine, R>(
 
 /// A space for each CPU.
 fn spaces<M: Machine>(system: &System<'_, M>, cpus: u32) -> Result<Vec<(CpuId, SpaceId)>, Error> {
-    (0..cpus).map(|cpu| Ok((CpuId(cpu as u16), system.mm.create_space()?))).collect()
+    (0..cpus).map(|cpu| Ok((CpuId(cpu as u16), system.create_space()?))).collect()
 }
 
 /// A file of `pages` pages, mapped whole at `at`.

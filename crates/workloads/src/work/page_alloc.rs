@@ -79,7 +79,7 @@ fn share(params: &Params<'_>, cpu: u32, order: u8) -> u32 {
 /// A task for each CPU.
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
     system.mm.platform().tally(Tally::BlocksRefused, 0);
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     let world = Arc::new(World {
         cpus: params.cpus,
         turns: Turns::default(),

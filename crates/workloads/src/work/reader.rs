@@ -25,7 +25,7 @@ pub fn processes<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Res
 /// One process, a thread per CPU, each with its own file: every CPU may hold every page.
 pub fn threads<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
     let pages = TIMES_MEMORY * params.frames / u64::from(params.cpus);
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     // Page tables of different threads lie apart.
     let stride = (pages + 1).next_multiple_of(512);
     for cpu in 0..params.cpus {

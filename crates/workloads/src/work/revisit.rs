@@ -35,7 +35,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     // All windows together are half as large again as the memory.
     let window = (params.frames * 3 / 2 / u64::from(processes) / WINDOWS).max(4);
     for process in 0..processes {
-        let space = system.mm.create_space()?;
+        let space = system.create_space()?;
         let file = system.mm.create_file(WINDOWS * window)?;
         for index in 0..WINDOWS {
             show(&system.mm, space, file, index, window)?;

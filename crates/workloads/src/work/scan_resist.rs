@@ -59,7 +59,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let hot = params.frames * HOT_EIGHTHS / 8;
     let threads = cpus.div_ceil(2);
     let sweeps = (cpus / 2).max(2);
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     let range = PageRange::new(BASE, hot);
     system.mm.space(space).map(range, Backing::Anonymous, Prot::ReadWrite)?;
     let pages = Arc::new(Checked::new(BASE, hot));
@@ -110,7 +110,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
             },
         );
     }
-    let other = system.mm.create_space()?;
+    let other = system.create_space()?;
     system.mm.space(other).map(PageRange::new(BASE, SMALL * threads), Backing::Anonymous, Prot::ReadWrite)?;
     for thread in 0..threads {
         let (phase, mut rng) = (phase.clone(), params.rng((threads + thread) as u32));

@@ -89,7 +89,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, turns: &Arc<Turns>) -> Result<
         let each = (point.cpus / point.sockets) as usize;
         let cpus = sockets[..point.sockets as usize].iter().flat_map(|cpus| &cpus[..each]);
         let rounds = (ROUNDS_TIMES_CPUS / point.cpus).clamp(ROUNDS.0, ROUNDS.1);
-        let space = system.mm.create_space()?;
+        let space = system.create_space()?;
         let (team, turn) = (Arc::new(Team::default()), turns.add());
         for (nth, &cpu) in cpus.enumerate() {
             let (team, turns) = (team.clone(), turns.clone());

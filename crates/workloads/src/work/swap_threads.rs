@@ -87,7 +87,7 @@ pub(super) fn part(pages: u64, thread: u64, threads: u64) -> core::ops::Range<u6
 pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result<u64, Error> {
     let threads = u64::from(params.threads);
     let (all, hot) = (TIMES_MEMORY * params.frames, params.frames / HOT);
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     system.mm.space(space).map(PageRange::new(BASE, all), Backing::Anonymous, Prot::ReadWrite)?;
     let pages = Arc::new(Checked::new(BASE, all));
     for thread in 0..threads {

@@ -44,7 +44,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let turns = Arc::new(Turns::default());
     let rounds = shootdown::set_up(system, &turns)?;
     let turn = turns.add();
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     let every = params.cpus.div_ceil(MOST);
     let busy = params.cpus.div_ceil(every);
     let ranges = (RANGES.min(RANGES_TIMES_CPUS / params.cpus) / busy).max(1);

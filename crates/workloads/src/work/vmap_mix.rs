@@ -56,7 +56,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let replaced = (REPLACED / cpus).max(FEWEST);
     let turns = Arc::new((Turns::default(), AtomicU32::new(0)));
     let [fill, mix, empty, end] = [(); 4].map(|()| turns.0.add());
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     for cpu in 0..cpus {
         let (turns, rng, delay) = (turns.clone(), params.rng(cpu), params.delay(cpu));
         system.spawn(format!("vmap-mix/{cpu}"), TaskKind::User(space), CpuId(cpu as u16), move |system| {

@@ -86,7 +86,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>) -> Result
     let (left, ended) = (AtomicU32::new(threads), AtomicU32::new(0));
     let world = Arc::new(World { threads, cycles, turns: Turns::default(), left, ended });
     let [map, ram, aliases, end] = [(); 4].map(|()| world.turns.add());
-    let space = system.mm.create_space()?;
+    let space = system.create_space()?;
     for thread in 0..threads {
         let cpu = CpuId((u64::from(thread) * u64::from(cpus) / u64::from(threads)) as u16);
         let (world, delay) = (world.clone(), params.delay(thread) % 1024);

@@ -158,7 +158,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, params: &Params<'_>, kind: Kin
         ready: Guarded::new(false),
     });
     for process in 0..processes {
-        let space = system.mm.create_space()?;
+        let space = system.create_space()?;
         let backing = Backing::File { file: world.file, offset: 0 };
         system.mm.space(space).map(PageRange::new(PageNumber(SHARED), pages), backing, Prot::ReadWrite)?;
         let threads = (process..threads).step_by(processes as usize).count() as u64;

@@ -114,7 +114,7 @@ pub fn set_up<'p, M: Machine>(system: &System<'p, M>, params: &Params<'_>) -> Re
 
     let cached = (params.frames / CACHED / homes.len() as u64).max(1);
     for &home in &homes {
-        let space = system.mm.create_space()?;
+        let space = system.create_space()?;
         let file = PageRange::new(BASE, cached);
         map_file(system, space, BASE, cached, Prot::Read)?;
         let world = world.clone();
@@ -123,7 +123,7 @@ pub fn set_up<'p, M: Machine>(system: &System<'p, M>, params: &Params<'_>) -> Re
         });
     }
     // Where processes are between two spaces: before they have one, and after.
-    let nowhere = system.mm.create_space()?;
+    let nowhere = system.create_space()?;
     let (parent, delay) = (world.clone(), params.delay(0));
     system.spawn("hackbench".into(), TaskKind::User(nowhere), CpuId(0), move |system| {
         system.mm.platform().compute(delay);

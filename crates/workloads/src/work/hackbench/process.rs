@@ -40,7 +40,7 @@ impl Newborn {
     pub fn make<M: Machine>(system: &System<'_, M>) -> Result<Newborn, Error> {
         system.syscall(|mm| {
             let stack = mm.frames().alloc(KERNEL_STACK, AllocFrom::HERE)?;
-            match mm.create_space() {
+            match system.create_space() {
                 Ok(space) => Ok(Newborn { stack, space }),
                 Err(error) => {
                     mm.frames().free(stack);

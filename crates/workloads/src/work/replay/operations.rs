@@ -66,7 +66,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> 
     }
     let mut made = alloc::vec![None; spaces as usize];
     for life in lives.iter().filter(|life| life.founds) {
-        made[life.space as usize] = Some(system.mm.create_space()?);
+        made[life.space as usize] = Some(system.create_space()?);
     }
     let all = lives.iter().map(|life| life.steps.len() as u64).sum();
     let cpus = system.mm.platform().possible_cpus();
@@ -75,7 +75,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> 
         done: lives.iter().map(|_| AtomicU32::new(0)).collect(),
         spaces: Guarded::new(made),
         files: files.iter().map(|&pages| system.mm.create_file(pages.max(1))).collect::<Result<_, _>>()?,
-        nursery: system.mm.create_space()?,
+        nursery: system.create_space()?,
         keeps_cpus,
         taking: as_linux.then(|| (0..spaces).map(|_| AtomicU32::new(0)).collect()),
         began: AtomicU64::new(u64::MAX),
@@ -251,7 +251,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
             }
             Step::Exec { to, ends } => {
                 self.leave(ends)?;
-                let new = self.system.syscall(|mm| mm.create_space())?;
+                let new = self.system.syscall(|_| self.system.create_space())?;
                 self.made(to, new);
                 self.enter(to);
             }
