@@ -433,7 +433,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (p, swap) = (self.platform(), &self.root.swap);
         let directories = swap.directories.iter().filter(|word| word.get(p) != 0).count() as u64;
         let mut frames = directories;
-        for number in (0..swap.numbered.get(p)).chain([transit::NUMBER]) {
+        for number in (0..swap.numbered.get(p)).chain(transit::NUMBER..transit::NUMBER + transit::MOST) {
             frames += u64::from(self.cluster_word(number).is_some_and(|word| word.get(p) != 0));
         }
         let (mut users, mut wrong) = (0, None);
