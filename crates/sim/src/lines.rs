@@ -281,6 +281,18 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_the_slow_node_takes_longer() {
+        let mut machine = Machine::builtin("cxl-16").unwrap();
+        machine.set("slow.size", "4MiB").unwrap();
+        let (dram, slow) = (machine.cost.dram_local, machine.slow.clone().unwrap().latency);
+        let mut lines = Lines::new(&machine, 12 << 20).unwrap();
+        for (offset, cost) in [(0, dram), ((8 << 20) - 64, dram), (8 << 20, slow), ((12 << 20) - 64, slow)] {
+            assert_eq!(lines.access(0, offset, Access::Read, 0), cost, "{offset}");
+        }
+        assert!(slow > 2 * dram);
+    }
+
+    #[test]
     fn an_old_line_comes_from_memory() {
         let (mut lines, cost) = lines();
         lines.access(0, 0, Access::Write, 0);

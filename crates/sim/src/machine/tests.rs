@@ -624,3 +624,32 @@ fn deep_and_long_files_are_refused() {
     survives(&"a = 1\n".repeat(20_000));
     survives(&(0..15_000).map(|n| format!("k{n} = 1\n")).collect::<String>());
 }
+
+#[test]
+fn demotion_wants_a_slow_node() {
+    let refused = |machine: &str, sets: &[(&str, &str)]| {
+        let mut machine = Machine::builtin(machine).unwrap();
+        let each = sets.iter().try_for_each(|(key, value)| machine.set(key, value));
+        each.err().map(|error| error.to_string())
+    };
+    let without = refused("ssd-8", &[("demotion", "true")]).unwrap();
+    assert!(without.contains("demotion without a slow node") && without.contains("cxl-16"), "{without}");
+    assert_eq!(refused("cxl-16", &[("demotion", "true"), ("slow.size", "8GiB")]), None);
+    assert!(refused("cxl-16", &[("slow.size", "0B"), ("demotion", "true")]).is_some());
+    assert!(refused("cxl-16", &[("slow.size", "1MiB")]).unwrap().contains("at least 4 MiB"));
+    let none = refused("ssd-8", &[("slow.latency", "1us")]).unwrap();
+    assert!(none.contains("ssd-8 has no slow node") && none.contains("[slow]"), "{none}");
+    // Its own constants have names that others have, too.
+    let which = refused("cxl-16", &[("copy_frame", "1us")]).unwrap();
+    assert!(which.contains("`cost.copy_frame` or `slow.copy_frame`"), "{which}");
+    assert_eq!(refused("ssd-8", &[("copy_frame", "1us")]), None);
+}
+
+#[test]
+fn the_slow_node_is_as_far_from_all_others() {
+    let mut machine = Machine::builtin("cxl-16").unwrap();
+    assert_eq!((machine.all_nodes(), machine.all_memory()), (2, 32 << 30));
+    assert_eq!([(0, 0), (0, 1), (1, 0), (1, 1)].map(|(a, b)| machine.distance_of(a, b)), [10, 20, 20, 10]);
+    machine.slow = None;
+    assert_eq!((machine.all_nodes(), machine.all_memory(), machine.distance_of(0, 0)), (1, 16 << 30, 10));
+}

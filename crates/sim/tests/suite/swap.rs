@@ -146,3 +146,36 @@ fn a_machine_without_swap_devices_is_refused() {
         assert!(why.contains("uma-8 has none") && why.contains("ssd-8"), "{why}");
     }
 }
+
+/// `swap-threads` with memory of 64 MiB and a slow node.
+fn tiers(sets: &[(&str, &str)]) -> Report {
+    let mut spec = RunSpec { machine: machine("cxl-16"), ..threads_spec("linux") };
+    sets.iter().for_each(|(key, value)| spec.machine.set(key, value).expect("a machine with a slow node"));
+    let report = run(&spec);
+    assert_eq!(harm(&report), [0; 3], "{sets:?}: {:#?}", report.stories);
+    report
+}
+
+/// Pages of a program that is bound to the fast node leave that for the slow one before they go to swap.
+#[test]
+fn a_slow_node_takes_what_was_to_go_to_swap() {
+    let bound = [("slow_fallback", "false"), ("slow.size", "20GiB")];
+    let without = tiers(&bound);
+    assert!(without.count("pswpout") > 50_000 && without.count("pswpin") > 50_000);
+    assert_eq!(without.count("pgdemote"), 0, "nobody has asked for it");
+    let with = tiers(&[bound[0], bound[1], ("demotion", "true")]);
+    assert!(with.count("pgdemote") > 10_000, "{}", with.count("pgdemote"));
+    for key in ["pswpout", "pswpin"] {
+        assert!(with.count(key) * 3 < without.count(key), "{key}: {} {}", with.count(key), without.count(key));
+    }
+    // New pages may come there: so it is used without demotion, too.
+    let open = tiers(&[]);
+    assert!(open.count("pswpout") * 4 < without.count("pswpout") * 3, "{}", open.count("pswpout"));
+}
+
+#[test]
+fn what_is_on_the_slow_node_is_used_for_longer() {
+    let user = |access| tiers(&[("slow.size", "24GiB"), ("slow.user_access", access)]).figure("user_s");
+    let (near, far) = (user("2.5ns"), user("25ns"));
+    assert!(far > 2.0 * near, "{near} {far}");
+}
