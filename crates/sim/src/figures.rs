@@ -202,6 +202,8 @@ figures! {
         MESSAGES "hackbench_messages" "messages passed" "" 0 More "messages that were received";
         BLOCKS_REFUSED "page_alloc_blocks_refused" "blocks refused" "" 0 Less
             "blocks of frames that were wanted and could not be had";
+        BLOCKS_CAME "memory_blocks_came" "memory that came" "" 0 Neither
+            "blocks of memory that were not there at the start and came";
         HOT_PAGES "scan_hot_pages" "hot pages" "" 0 Neither "pages that are used all the time while others sweep";
         HOT_REFAULTS "scan_hot_refaults" "hot pages back" "" 0 Less
             "times that a hot page had been reclaimed and was wanted during the sweeps";
@@ -361,6 +363,7 @@ pub fn of_tally(what: Tally) -> &'static Figure {
         Tally::ForksFailed => &FORKS_FAILED,
         Tally::Messages => &MESSAGES,
         Tally::BlocksRefused => &BLOCKS_REFUSED,
+        Tally::BlocksCame => &BLOCKS_CAME,
         Tally::HotPages => &HOT_PAGES,
         Tally::HotRefaults => &HOT_REFAULTS,
         Tally::HotLost => &HOT_LOST,

@@ -6,7 +6,7 @@ use quietmm::platform::{
     Access, BlockDevice, Broadcast, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, UserTlb,
     WaitKey,
 };
-use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Rule, Scope, VirtAddr};
+use quietmm::{Architecture, CpuId, CpuSet, Event, Kind, Platform, Region, Rule, Scope, VirtAddr};
 use quietmm_workloads::{Op, Tally};
 
 use crate::cpu::{MOST_TAGS, Mode};
@@ -95,6 +95,9 @@ impl<const FAULTS: bool> Memory for Sim<'_, FAULTS> {
         // With a rule broken the core may come to believe anything. That ends its run, not the host's process.
         assert!(!FAULTS || at.0 < self.bytes, "the core reaches beyond the machine's memory, to {at:?}");
         self.base.wrapping_add(at.0 as usize)
+    }
+    fn later_region(&self, nth: usize) -> Option<Region> {
+        self.later().filter(|_| nth == 0)
     }
     fn clear_frame(&self, frame: FrameNumber) {
         if self.data[frame.0 as usize].get() {

@@ -145,6 +145,7 @@ fn shrink(spec: &RunSpec) -> Result<Machine, RunError> {
     if let Some(swap) = &mut machine.swap {
         swap.size = (swap.size / u64::from(spec.scale.max(1)) / 4096).max(LEAST_SWAP) * 4096;
     }
+    machine.later /= u64::from(spec.scale.max(1));
     machine.slow = machine.slow.take().filter(|slow| slow.size != 0);
     if let Some(slow) = &mut machine.slow {
         slow.size = (slow.size / u64::from(spec.scale.max(1)) / 4096).max(LEAST_PER_NODE) * 4096;

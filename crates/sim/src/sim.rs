@@ -252,8 +252,21 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             frames,
             node: NodeId(node as u16),
         };
+        let end = self.later().map_or(frames, |later| later.start.0);
         let slow = self.machine.slow.iter().map(|slow| region(frames, (slow.size / 4096) as u32, nodes));
-        (0..nodes).map(|n| region(n * each, each, n)).chain(slow).collect()
+        (0..nodes).map(|n| region(n * each, each.min(end - n * each), n)).chain(slow).collect()
+    }
+
+    /// The memory that comes later: of the last node, at its end, as far as there are whole blocks.
+    pub(crate) fn later(&self) -> Option<quietmm::Region> {
+        const BLOCK: u32 = 1 << quietmm::MAX_ORDER;
+        let (end, nodes) = ((self.machine.memory / 4096) as u32 / BLOCK * BLOCK, self.machine.nodes);
+        let frames = (self.machine.later / 4096) as u32 / BLOCK * BLOCK;
+        (frames > 0).then(|| quietmm::Region {
+            start: FrameNumber(end - frames),
+            frames,
+            node: NodeId((nodes - 1) as u16),
+        })
     }
 
     /// What the slow node costs, if a frame is there.

@@ -105,6 +105,8 @@ pub enum Tally {
     Messages,
     /// Blocks that `page-alloc` wanted and did not get.
     BlocksRefused,
+    /// Blocks of memory that came and were not there at the start.
+    BlocksCame,
     /// Pages of `scan-resist` that are hot.
     HotPages,
     /// Of them those that came back while it was swept, each time.
@@ -147,12 +149,13 @@ pub enum Tally {
 
 impl Tally {
     /// All of them.
-    pub const ALL: [Tally; 24] = [
+    pub const ALL: [Tally; 25] = [
         Tally::GroupsCompleted,
         Tally::ProcessesKilled,
         Tally::ForksFailed,
         Tally::Messages,
         Tally::BlocksRefused,
+        Tally::BlocksCame,
         Tally::HotPages,
         Tally::HotRefaults,
         Tally::HotLost,
@@ -182,6 +185,7 @@ impl Tally {
             Tally::ForksFailed => "forks_failed",
             Tally::Messages => "messages",
             Tally::BlocksRefused => "blocks_refused",
+            Tally::BlocksCame => "blocks_came",
             Tally::HotPages => "hot_pages",
             Tally::HotRefaults => "hot_refaults",
             Tally::HotLost => "hot_lost",

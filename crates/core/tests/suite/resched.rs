@@ -41,6 +41,17 @@ fn machine() -> Setup {
     Setup { nodes: 2, cpus: 2, frames: 0x10000, regions, ..Setup::default() }
 }
 
+/// Memory that comes later, where there is any.
+const LATER: FrameNumber = FrameNumber(0x1fc00);
+const BLOCKS: u32 = 8;
+const COMES: &str = "memory that comes";
+
+/// The same, and more of it that comes later.
+fn machine_that_grows() -> Setup {
+    let later = vec![Region { start: LATER, frames: BLOCKS * 1024, node: NodeId(1) }];
+    Setup { frames: 0x10000 + BLOCKS * 1024, later, ..machine() }
+}
+
 fn own(mm: &Mm<'_>) -> SpaceId {
     let id = mapped(mm, ANON, COUNT);
     write_all(mm, id, COUNT);
@@ -285,6 +296,15 @@ const ALL: &[(&str, Long)] = &[
         (swapping::AT..swapping::AT + 2048).for_each(|page| _ = mm.platform().read(mm, id, page).unwrap());
         range(mm, child, |mm, id| mm.space(id).advise(pages(swapping::AT, 2048), Advice::WillNeed))
     }),
+    (COMES, |mm| {
+        mm.platform().longest_stretch(|| {
+            for block in 0..BLOCKS {
+                // SAFETY: the machine has it, and nobody uses it.
+                let came = unsafe { mm.frames().add_block(LATER.add(block * 1024)).unwrap() };
+                mm.frames().bring_online(came);
+            }
+        })
+    }),
     ("swap_off, with many spaces that have ended", |mm| {
         let spaces: Vec<_> = (0..2 * VMAS).map(|_| mm.create_space().unwrap()).collect();
         spaces.into_iter().for_each(|id| mm.space(id).destroy().unwrap());
@@ -302,7 +322,8 @@ fn longest(name: &str, policy: &str, resched_after: u32) -> (u32, Longest) {
     let swap = name.starts_with("swap");
     let vmap = Some(PageRange::new(PageNumber::KERNEL_START, 1 << 20));
     let page_lists = if policy == POLICIES[1] { pcp(31) } else { Some(NO_PCP) };
-    Host::new(machine()).run(Config { resched_after, swap, vmap, page_lists, ..bare(policy) }, |mm| {
+    let machine = if name == COMES { machine_that_grows() } else { machine() };
+    Host::new(machine).run(Config { resched_after, swap, vmap, page_lists, ..bare(policy) }, |mm| {
         mm.platform().longest_held(|| {
             let longest = long(mm);
             mm.drain_lru_batch();

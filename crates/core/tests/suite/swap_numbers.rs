@@ -13,7 +13,7 @@ use quietmm::{Error, FrameNumber};
 
 /// Slots of a cluster, and clusters that devices may have: the last one that has a number is none of theirs.
 const CLUSTER: u64 = 512;
-const CLUSTERS: u64 = ((1 << 28) - 1) / CLUSTER - 1;
+const CLUSTERS: u64 = ((1 << 28) - 1) / CLUSTER - 8;
 
 fn on(mm: &Mm<'_>, device: u32, clusters: u64) {
     mm.swap().on(device, clusters * CLUSTER, 0).unwrap();

@@ -72,6 +72,9 @@ pub(super) fn has_section(machine: &Machine, section: &str) -> bool {
     }
 }
 
+/// Memory comes in blocks of so many bytes.
+const BLOCK: u64 = 4 << 20;
+
 /// Entries of all TLBs and walk caches of a machine: less than 2 GiB of the host's memory.
 const MOST_TLB_ENTRIES: u64 = 1 << 24;
 
@@ -190,6 +193,10 @@ pub(super) static KEYS: &[Key] = &[
     must!(cpu, cpus, Kind::Count("CPUs"), 1, MAX_CPUS as u64, cpus),
     must!(cpu, nodes, Kind::Count("nodes"), 1, MAX_NODES as u64, nodes),
     must!(memory, size, Kind::Size, MIN_MEMORY_PER_NODE, 64 << 40, memory),
+    Key {
+        need: Need::Default("0", "MiB", "default: all memory is there at the start"),
+        ..must!(memory, later, Kind::Size, 0, 64 << 40, later)
+    },
     tlb!(l1_entries, "entries", 1, 65_536),
     tlb!(l1_ways, "ways", 1, 65_536),
     tlb!(l2_entries, "entries", 0, 65_536),
@@ -464,6 +471,13 @@ pub(super) fn check(machine: &Machine) -> Vec<Conflict> {
     if let Some(swap) = machine.swap.as_ref().filter(|swap| !swap.size.is_multiple_of(4096)) {
         let wrong = format!("{} bytes of a swap device end inside a page", swap.size);
         conflict("swap.size", wrong, "a multiple of 4 KiB".to_owned());
+    }
+    let most = (memory / u64::from((*nodes).max(1))).saturating_sub(MIN_MEMORY_PER_NODE / 2);
+    if machine.later % BLOCK != 0 || machine.later > most {
+        let size = Kind::Size.show(machine.later);
+        let right =
+            format!("whole blocks of 4 MiB, at most {} of the last node's memory", Kind::Size.show(most));
+        conflict("later", format!("{size} of memory that comes later"), right);
     }
     if let Some(slow) = &machine.slow {
         if slow.size != 0 && slow.size < MIN_MEMORY_PER_NODE || !slow.size.is_multiple_of(4096) {

@@ -68,6 +68,9 @@ pub struct Machine {
     pub nodes: u32,
     /// Bytes of memory, spread over the nodes evenly. A multiple of 4096.
     pub memory: u64,
+    /// So many bytes of it, at its end, come later, in blocks of 4 MiB, where a workload says so; none by default.
+    #[doc(alias = "hot-add")]
+    pub later: u64,
     /// Distances between nodes, `nodes` x `nodes`, in the manner of the ACPI SLIT: 10 is local, symmetric.
     pub distance: Vec<Vec<u32>>,
     /// The TLB of each CPU.
@@ -416,6 +419,7 @@ impl Machine {
             cpus: 0,
             nodes: 0,
             memory: 0,
+            later: 0,
             distance: Vec::new(),
             tlb: Tlb::default(),
             cost: Cost::default(),

@@ -23,13 +23,28 @@ fn every_frame_is_accounted_for_whatever_the_drain_while_cpus_and_memory_go_and_
         let machine = machine("uma-8").with_cpus(cpus).expect("so many CPUs");
         RunSpec { machine, scale: 512, ..spec(Workload::Hotplug) }
     });
-    let specs = Mutex::new(specs.chain(few).collect::<Vec<_>>());
+    // A block of the last node's is not there at the start.
+    let later = (0..SEEDS).map(|seed| {
+        let mut machine = machine("stress-4x4");
+        machine
+            .set("memory.size", "32MiB")
+            .and_then(|()| machine.set("later", "4MiB"))
+            .expect("so much memory");
+        RunSpec { machine, seed, policy: policy("linux+drain=remote"), ..spec(Workload::Hotplug) }
+    });
+    let specs = Mutex::new(specs.chain(later).chain(few).collect::<Vec<_>>());
     let work = || {
         while let Some(spec) = { specs.lock().expect("no panic").pop() } {
             let report = run(&spec);
             let harm = ["stale_accesses", "lost_writes", "wrong_contents"].map(|key| report.count(key));
             assert_eq!(harm, [0; 3], "{}: {:#?}", what(&spec), report.stories);
-            assert_eq!(report.count("memory_blocks_offline"), report.count("memory_blocks_online"));
+            let came = spec.machine.later >> 22;
+            if came > 0 {
+                assert_eq!(report.count("memory_blocks_came"), came, "{}", what(&spec));
+            }
+            let (offline, online) =
+                (report.count("memory_blocks_offline"), report.count("memory_blocks_online"));
+            assert_eq!(offline + came, online, "{}", what(&spec));
             assert!(report.count("memory_blocks_offline") > 0, "{}", what(&spec));
             assert!(report.count("cpus_offline") > 0 || spec.machine.cpus == 1, "{}", what(&spec));
             assert!(

@@ -166,7 +166,12 @@ fn a_slow_node_takes_what_was_to_go_to_swap() {
     let with = tiers(&[bound[0], bound[1], ("demotion", "true")]);
     assert!(with.count("pgdemote") > 10_000, "{}", with.count("pgdemote"));
     for key in ["pswpout", "pswpin"] {
-        assert!(with.count(key) * 3 < without.count(key), "{key}: {} {}", with.count(key), without.count(key));
+        assert!(
+            with.count(key) * 3 < without.count(key),
+            "{key}: {} {}",
+            with.count(key),
+            without.count(key)
+        );
     }
     // New pages may come there: so it is used without demotion, too.
     let open = tiers(&[]);

@@ -1,5 +1,5 @@
 //! `hotplug`: CPUs and blocks of memory go and come while all CPUs take frames and free them, their own and each other's,
-//! read and write pages of a file, and drain. Every frame has one owner at any time, and none of a block that is offline.
+//! read and write pages of a file, and drain. Every frame has one owner at any time, and none of a block that is offline, or that has not come yet.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -9,13 +9,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use quietmm::{
     AllocFrom, Certainty, CpuId, Error, FrameNumber, Frames, ListLimits, MAX_ORDER, Offline, PageNumber,
-    Prot, UserAccess,
+    Prot, Region, UserAccess,
 };
 use rand_core::Rng;
 use rand_xoshiro::Xoshiro256StarStar;
 
 use super::{BASE, Params, map_file};
 use crate::guarded::Guarded;
+use crate::latency::Tally;
 use crate::machine::Machine;
 use crate::system::System;
 use crate::task::TaskKind;
@@ -59,6 +60,12 @@ impl Ledger {
             _ => None,
         }
     }
+}
+
+/// The blocks of a region.
+fn blocks_of(region: &Region) -> impl Iterator<Item = FrameNumber> + use<> {
+    let first = region.start;
+    (0..region.frames >> MAX_ORDER).map(move |nth| first.add(nth << MAX_ORDER))
 }
 
 struct World {
@@ -216,8 +223,23 @@ impl<M: Machine> Task<'_, '_, M> {
     }
 
     fn memory_goes_and_comes(&mut self) {
-        let blocks: Vec<_> = self.system.mm.frames().blocks().collect();
-        while self.world.left.load(Ordering::Relaxed) > 0 && !blocks.is_empty() {
+        let mut blocks: Vec<_> = self.system.mm.frames().blocks().collect();
+        let later = self.system.mm.platform().later_region(0);
+        let mut later: Vec<_> = later.iter().flat_map(blocks_of).collect();
+        // None of it is anybody's before it comes.
+        let firsts = later.iter().map(|first| first.0);
+        self.world.ledger.with(&self.system.mm, |ledger| ledger.offline.extend(firsts));
+        while self.world.left.load(Ordering::Relaxed) > 0 && !(blocks.is_empty() && later.is_empty()) {
+            if let Some(&first) = later.last().filter(|_| self.rng.next_u64().is_multiple_of(4)) {
+                if self.comes(first) {
+                    later.pop();
+                    blocks.push(first);
+                }
+                self.system.nap(LOOK_NS);
+            }
+            if blocks.is_empty() {
+                continue;
+            }
             let first = blocks[self.pick(blocks.len() as u64) as usize];
             if let Some(block) = self.take_away(first) {
                 let ns = self.pick(AWAY_NS);
@@ -230,6 +252,18 @@ impl<M: Machine> Task<'_, '_, M> {
             }
             self.system.nap(LOOK_NS);
         }
+    }
+
+    /// A block of memory comes that was not there, unless there is no memory for what is kept about it.
+    fn comes(&mut self, first: FrameNumber) -> bool {
+        // SAFETY: the machine has the memory of the region that it names, and no other task brings any.
+        let Ok(block) = self.system.syscall(|mm| unsafe { mm.frames().add_block(first) }) else {
+            return false;
+        };
+        self.world.ledger.with(&self.system.mm, |ledger| ledger.offline.retain(|&other| other != first.0));
+        self.system.syscall(|mm| mm.frames().bring_online(block));
+        self.system.mm.platform().tally(Tally::BlocksCame, 1);
+        true
     }
 
     /// Takes a block of memory offline, unless it is still in use after a number of looks, or can never go.
