@@ -180,7 +180,9 @@ fn a_slow_node_takes_what_was_to_go_to_swap() {
 
 #[test]
 fn what_is_on_the_slow_node_is_used_for_longer() {
-    let user = |access| tiers(&[("slow.size", "24GiB"), ("slow.user_access", access)]).figure("user_s");
-    let (near, far) = (user("2.5ns"), user("25ns"));
+    // Hot pages are among those that were demoted.
+    let bound = [("slow_fallback", "false"), ("slow.size", "20GiB"), ("demotion", "true")];
+    let user = |access| tiers(&[bound[0], bound[1], bound[2], ("slow.user_access", access)]).figure("user_s");
+    let (near, far) = (user("2.5ns"), user("50ns"));
     assert!(far > 2.0 * near, "{near} {far}");
 }
