@@ -473,7 +473,7 @@ pub(super) fn check(machine: &Machine) -> Vec<Conflict> {
         conflict("swap.size", wrong, "a multiple of 4 KiB".to_owned());
     }
     let most = (memory / u64::from((*nodes).max(1))).saturating_sub(MIN_MEMORY_PER_NODE / 2);
-    if machine.later % BLOCK != 0 || machine.later > most {
+    if !machine.later.is_multiple_of(BLOCK) || machine.later > most {
         let size = Kind::Size.show(machine.later);
         let right =
             format!("whole blocks of 4 MiB, at most {} of the last node's memory", Kind::Size.show(most));
