@@ -91,6 +91,7 @@ pub(crate) fn walk_all<'p, P: Platform>(
         let space = mm.space_at(slot);
         let id = space.id(p, slot);
         let find = || match table::find(mm, space.root(p), page) {
+            Way::Large(_) if page != page.large() && !mm.has_spares() => None,
             Way::Small(leaf) | Way::Large(leaf) => Some(leaf.lock(mm)),
             Way::Gap(_) => None,
         };

@@ -196,7 +196,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let find = || table::find_or_make(self, space.root(p), page, &|| self.group_of(space));
         let mut leaf = find()?;
-        if leaf.is_large() && !leaf.peek(self, page).permits(access) && leaf.lock(self).split_file(page) {
+        let refused =
+            |leaf: Leaf| leaf.is_large() && self.has_spares() && !leaf.peek(self, page).permits(access);
+        if refused(leaf) && leaf.lock(self).split_file(page) {
             // Whatever it is that the large entry of a file does not permit, a small one may.
             leaf = find()?;
         }

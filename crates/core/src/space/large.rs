@@ -72,8 +72,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         work: &mut Work<'_, 'p, P>,
     ) -> Result<(), Error> {
         self.each_large(space, range, work, |leaf, page| {
-            let entry = leaf.peek(self, page);
-            let own = entry.has(Entry::LARGE) && !self.shows_file(entry);
+            let is_own = |entry: Entry| entry.has(Entry::LARGE) && !self.shows_file(entry);
+            let own = !self.has_spares() || is_own(leaf.peek(self, page));
             if own {
                 self.make_small(space, leaf, page)?;
             }

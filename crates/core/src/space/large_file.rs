@@ -94,8 +94,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                     continue;
                 }
                 locked.pages += 1;
-                // One that comes to the cache, or leaves it, is locked until it has.
-                debug_assert!(frame.state.load(p, Ordering::Acquire) & (flag::UNREAD | flag::CUT) == 0);
+                // It may have left the cache since it was found there: by a hole, or because it could not be read.
+                good = frame.state.load(p, Ordering::Acquire) & (flag::UNREAD | flag::CUT) == 0;
             }
             work.did(held.as_slice().len() as u32 * cost::FRAME);
             if !good {
