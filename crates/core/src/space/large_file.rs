@@ -79,7 +79,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         while u64::from(locked.pages) < LARGE_PAGES {
             let mut held = FrameVec::new();
             let range = index + u64::from(locked.pages)..index + LARGE_PAGES;
-            self.ref_next_few_cached(file.slot, range, reclaim::AT_ONCE, &mut held);
+            // The first one nearly always says whether it is worth looking on.
+            let most = if locked.pages == 0 { 1 } else { reclaim::AT_ONCE };
+            self.ref_next_few_cached(file.slot, range, most, &mut held);
             let mut good = !held.as_slice().is_empty();
             for &n in held.as_slice() {
                 if locked.pages == 0 {
