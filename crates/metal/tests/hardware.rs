@@ -83,6 +83,15 @@ fn data_is_not_executed_and_code_that_becomes_data_is_not_either() {
 
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
+fn a_page_that_a_large_entry_shows_is_gone_after_the_flush_of_that_page() {
+    concurrently(|m| {
+        m.passes("test=large-file");
+        m.fails("test=large-file break=flush-before-free", "instead of");
+    });
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn what_reclaim_takes_in_a_batch_is_gone_after_the_batchs_flush() {
     concurrently(|m| {
         let m = scarce(m);

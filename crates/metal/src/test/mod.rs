@@ -6,6 +6,7 @@ mod away;
 mod ends;
 mod execute;
 mod kernel;
+mod large_file;
 mod reclaim;
 mod team;
 mod unmap;
@@ -48,6 +49,7 @@ static ALL: &[Test] = &[
     Test::new("clean-write", unmap::clean_write),
     Test::new("dirty-write", unmap::dirty_write),
     Test::new("execute", execute::rights),
+    Test::new("large-file", large_file::loses_a_page),
     Test { tags: true, ..Test::new("batch", reclaim::batch) },
     Test::new("write-back", reclaim::write_back),
     Test::new("accessed-first", accessed::first),
