@@ -24,7 +24,7 @@ pub(crate) struct Piece<'m, 'p, P: Platform> {
 
 /// What a migration asks of a piece.
 pub(crate) trait Places {
-    /// The frame for this page, charged as the page is; the caller's. `None` if it is not to move there, or is there.
+    /// The frame for this page, charged as the page is; the caller's. `None` if it is not to move there, or that frame is gone.
     fn take(&self, n: FrameNumber) -> Option<FrameNumber>;
     /// The page did not move after all.
     fn give_back(&self, to: FrameNumber);
@@ -56,7 +56,7 @@ impl<P: Platform> Places for Piece<'_, '_, P> {
             frame.index.get(p).checked_sub(self.index).filter(|&place| mine && place < LARGE_PAGES)?;
         let to = self.first.add(place as u32);
         let (word, bit) = self.bit(place);
-        if to == n || word.get() & bit == 0 {
+        if word.get() & bit == 0 {
             return None;
         }
         word.set(word.get() & !bit);

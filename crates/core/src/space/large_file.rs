@@ -81,6 +81,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             let range = index + u64::from(locked.pages)..index + LARGE_PAGES;
             // The first one nearly always says whether it is worth looking on.
             let most = if locked.pages == 0 { 1 } else { reclaim::AT_ONCE };
+            // Where one is missing those behind it come in its place, and the last of them lies elsewhere.
             self.ref_next_few_cached(file.slot, range, most, &mut held);
             let mut good = !held.as_slice().is_empty();
             for &n in held.as_slice() {

@@ -414,6 +414,17 @@ fn each_page_stays_charged_to_its_group_and_no_cpus_batch_keeps_one() {
             let now = mm.group(group).usage().unwrap();
             now.charged - now.stocked
         };
+        // Another space has one pinned: that stays, and what it would have moved to is charged to nobody.
+        let other = mm.create_space().unwrap();
+        mm.space(other).map(pages(LARGE, PAGES), shared(file), Prot::Read).unwrap();
+        let pins = mm.space(other).pin(pages(LARGE + 77, 1), UserAccess::Read, Term::Short).unwrap();
+        mm.space(id).advise(pages(LARGE, PAGES), Advice::Drop).unwrap();
+        assert_eq!(collapse(mm, id), Err(Error::NotCollapsible(PageNumber(LARGE))));
+        mm.unpin(pins);
+        mm.space(other).destroy().unwrap();
+        mm.drain_lru_batches();
+        assert_eq!(mm.validate().broken, None);
+        mm.space(id).populate(pages(LARGE, PAGES), UserAccess::Read).unwrap();
         let before = charged();
         assert_eq!(collapse(mm, id), Ok(()));
         assert!(is_large(mm, id));
