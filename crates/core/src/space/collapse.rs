@@ -200,18 +200,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             self.free_one(large);
             return Err(hitch);
         }
-        self.each_small(table, span, |leaf, page, entry| {
-            if !entry.is_mapped() {
-                return;
-            }
-            let old = leaf.take(page);
-            leaf.write(page, old.taken());
-            if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
-                self.note_dirty(old.frame(), old.has(Entry::WRITABLE));
-            }
-            self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
-        });
-        table::unhook_small(self, space.root(p), span.start);
+        self.take_small((id, space), table, span);
         drop(alone);
         gather.add_table(span);
         work.did(LARGE_PAGES as u32 * cost::ENTRY);
@@ -284,6 +273,24 @@ impl<'p, P: Platform> Manager<'p, P> {
             there.paid += u64::from(paid);
         });
         hitch.map_or(Ok(there), Err)
+    }
+
+    /// Takes the entries of a table of small pages out, what each knew of its page with it, and the table out of the one above. By whoever holds the VMAs and
+    /// the reverse map alone, and owes the flush.
+    pub(super) fn take_small(&self, (id, space): (SpaceId, &SpaceState), table: Leaf, span: PageRange) {
+        let p = self.platform();
+        self.each_small(table, span, |leaf, page, entry| {
+            if !entry.is_mapped() {
+                return;
+            }
+            let old = leaf.take(page);
+            leaf.write(page, old.taken());
+            if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
+                self.note_dirty(old.frame(), old.has(Entry::WRITABLE));
+            }
+            self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
+        });
+        table::unhook_small(self, space.root(p), span.start);
     }
 
     /// Shows `each` the entries of a table of small pages, with its lock held for some at a time.

@@ -206,7 +206,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (space, _alone) = self.write_lock(id, span)?;
         let stays = Error::NotCollapsible(span.start);
         let (_, vma) = self.find_vma(id, space, span.start).ok_or(Error::NotMapped(span.start))?;
-        let (file, index) = self.large_part_of_file(vma, span).ok_or(stays)?;
+        // Pages of a locked range are kept by its entries: they may not go, not even for a moment.
+        let part = self.large_part_of_file(vma, span).filter(|_| !self.stays(vma));
+        let (file, index) = part.ok_or(stays)?;
         let leaf = table::find_or_make_large(self, space.root(p), span.start, &|| self.group_of(space))?;
         let spare = match table::find(self, space.root(p), span.start) {
             Way::Large(_) => return Ok(None),
@@ -248,18 +250,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(Error::NotCollapsible(page));
         }
         let mut gather = Gather::begin(p, space);
-        self.each_small(small, span, |leaf, page, entry| {
-            if !entry.is_mapped() {
-                return;
-            }
-            let old = leaf.take(page);
-            leaf.write(page, old.taken());
-            if old.may_be_dirty(p) && !p.broken(Rule::DirtyBeforeUnlock) {
-                self.note_dirty(old.frame(), old.has(Entry::WRITABLE));
-            }
-            self.emit(Event::Unmapped { space: id, page, frame: old.frame(), pages: 1, deferred: false });
-        });
-        table::unhook_small(self, space.root(p), span.start);
+        self.take_small((id, space), small, span);
         drop(alone);
         gather.add_table(span);
         gather.flush(self, id, FlushReason::Collapse, Rule::FlushBeforeCollapse).done();

@@ -281,6 +281,14 @@ fn what_is_not_in_memory_or_does_not_lie_so_stays_small() {
         assert_eq!(collapse(mm, other), Ok(()));
         mm.space(other).destroy().unwrap();
         mm.file(holes).destroy().unwrap();
+        // What is locked stays where programs see it.
+        mm.space(id).unmap(pages(LARGE, PAGES + 8)).unwrap();
+        mm.space(id).map(pages(LARGE, PAGES + 8), shared(file), Prot::Read).unwrap();
+        mm.space(id).lock(pages(LARGE, PAGES)).unwrap();
+        let locked = settled(mm).mapped;
+        assert_eq!((collapse(mm, id), settled(mm).mapped), (refused, locked));
+        mm.space(id).unlock(pages(LARGE, PAGES)).unwrap();
+        assert_eq!(collapse(mm, id), Ok(()));
         // No frame of that size.
         mm.space(id).unmap(pages(LARGE, PAGES + 8)).unwrap();
         let held = take_free(mm);
