@@ -210,6 +210,8 @@ hand_on! {
         fn broken(&self, rule: Rule) -> bool;
         fn enter(&self, scope: Scope);
         fn leave(&self, scope: Scope);
+        fn locked(&self, lock: *const u8, scope: Scope);
+        fn unlocked(&self, lock: *const u8);
         #[cfg(loom)]
         #[track_caller]
         fn model_step(

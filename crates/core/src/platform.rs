@@ -230,6 +230,17 @@ pub trait Hooks {
     fn leave(&self, scope: Scope) {
         let _ = scope;
     }
+    /// The spin lock at this address is held from here on, until it is [let go](Self::unlocked). Taking it was the time of `scope`. Any context but a handler;
+    /// locks are not always let go in the reverse order.
+    #[inline(always)]
+    fn locked(&self, lock: *const u8, scope: Scope) {
+        let _ = (lock, scope);
+    }
+    /// The spin lock at this address is let go in a moment.
+    #[inline(always)]
+    fn unlocked(&self, lock: *const u8) {
+        let _ = lock;
+    }
     /// Only with `--cfg loom`: one step on a word that CPUs share, at the place in the core that calls. A model plays it on
     /// a word of its own; who says nothing has it done on the word itself.
     ///

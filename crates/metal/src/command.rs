@@ -41,6 +41,8 @@ pub struct Command {
     pub tags: Option<bool>,
     /// CPUs that come late: the last ones.
     pub late: u32,
+    /// MiB of memory that come later: the last ones.
+    pub later: u32,
     /// MiB of heap.
     pub heap: u64,
     /// Pages of an LRU batch, and of a scan, if not the core's own.
@@ -88,6 +90,7 @@ impl Command {
             period: 0,
             tags: None,
             late: 0,
+            later: 0,
             heap: 32,
             lru_batch: None,
             scan_batch: None,
@@ -140,6 +143,7 @@ impl Command {
                     };
                 }
                 "late" => command.late = short(u32::MAX.into()),
+                "later" => command.later = short(1 << 20),
                 "heap" => command.heap = number(word, value, 1 << 20),
                 "lru_batch" => command.lru_batch = Some(short(64)),
                 "scan_batch" => command.scan_batch = Some(short(64)),

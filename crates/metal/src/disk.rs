@@ -50,6 +50,26 @@ struct Disk {
     flights: [Option<Flight>; MOST],
 }
 
+impl Disk {
+    /// Ends a command that is done, if one is; returns what its task waits for.
+    fn end_one(&mut self) -> Option<WaitKey> {
+        let token = self.driver.peek_used()?;
+        let flight = self.flights[usize::from(token)].take()?;
+        // SAFETY: the same as the command was begun with; its task waits until `ended` says so, and looks at none of it before.
+        unsafe {
+            let (request, bytes, response) = (&*flight.request, &mut *flight.bytes, &mut *flight.response);
+            let result = match flight.way {
+                Way::In => self.driver.complete_read_blocks(token, request, bytes, response),
+                Way::Out => self.driver.complete_write_blocks(token, request, bytes, response),
+            };
+            let how = if result.is_ok() { ended::WELL } else { ended::BADLY };
+            // Release: partner of the Acquire in `transfer`. From here on the command is its task's again.
+            (*flight.ended).store(how, Ordering::Release);
+        }
+        Some(flight.key)
+    }
+}
+
 /// What a command was begun with. All of it lies on the stack of a task that waits until it has ended, but for the frame, which that task
 /// holds as long.
 struct Flight {
@@ -174,29 +194,8 @@ fn begin(flight: Flight, page: u64, request: &mut BlkReq) -> Result<(), (Error, 
 
 /// Ends all commands that are done, and wakes their tasks.
 fn look() {
-    let mut keys = [None; MOST];
-    DISK.with(|disk| {
-        let Some(Disk { driver, flights }) = disk else { return };
-        for place in &mut keys {
-            let Some(token) = driver.peek_used() else { break };
-            let Some(flight) = flights[usize::from(token)].take() else { break };
-            // SAFETY: the same as the command was begun with; its task waits until `ended` says so, and looks at none of it before.
-            unsafe {
-                let (request, bytes, response) =
-                    (&*flight.request, &mut *flight.bytes, &mut *flight.response);
-                let result = match flight.way {
-                    Way::In => driver.complete_read_blocks(token, request, bytes, response),
-                    Way::Out => driver.complete_write_blocks(token, request, bytes, response),
-                };
-                let how = if result.is_ok() { ended::WELL } else { ended::BADLY };
-                // Release: partner of the Acquire in `transfer`. From here on the command is its task's again.
-                (*flight.ended).store(how, Ordering::Release);
-            }
-            *place = Some(flight.key);
-        }
-    });
-    if let Some(kernel) = interrupts::kernel() {
-        keys.into_iter().flatten().for_each(|key| kernel.wake(key));
+    while let Some(key) = DISK.with(|disk| disk.as_mut().and_then(Disk::end_one)) {
+        interrupts::kernel().into_iter().for_each(|kernel| kernel.wake(key));
     }
 }
 

@@ -16,6 +16,7 @@
 //! | [`serial`], [`lock`], [`heap`], [`memory`], [`end`] | the console, a lock, the heap, `memcpy` and its like, the end |
 //! | [`run`], [`report`] | one workload or test from start to report |
 //! | [`timeline`] | what each CPU did when, if that is wanted |
+//! | [`stretches`] | how long the core makes others wait, for the test that asks |
 //!
 //! The image runs one workload or one test per boot; README.md has its command line and what it prints.
 //!
@@ -48,6 +49,7 @@ pub mod run;
 pub mod serial;
 pub mod start;
 pub mod store;
+pub mod stretches;
 pub mod tasks;
 pub mod test;
 pub mod timeline;

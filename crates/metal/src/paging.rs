@@ -168,6 +168,15 @@ pub fn make_stack(number: u64) -> u64 {
     start + STACK_BYTES
 }
 
+/// How many bytes of a stack were ever used: it began as zeros.
+pub fn stack_used(number: u64) -> u64 {
+    let start = STACKS + number * STACK_STRIDE + 4096;
+    // SAFETY: a stack that was made, mapped for ever. Whoever runs there may write meanwhile.
+    let is_used = |at: &u64| unsafe { (*at as *const u64).read_volatile() } != 0;
+    let end = start + STACK_BYTES;
+    end - (start..end).step_by(8).find(is_used).unwrap_or(end)
+}
+
 /// Whether an address lies in the page below a stack.
 pub fn is_guard(at: u64) -> bool {
     (STACKS..STACKS + (1 << 36)).contains(&at) && (at - STACKS) % STACK_STRIDE < 4096

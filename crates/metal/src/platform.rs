@@ -7,12 +7,12 @@ use quietmm::addr::{Nanos, NodeId, PhysAddr};
 use quietmm::platform::{
     BlockDevice, Cpus, Guarantees, Hooks, KernelTlb, Memory, Services, Shortage, UserTlb, WaitKey,
 };
-use quietmm::{CpuId, CpuSet, FrameNumber, Platform, Rule, Scope, VirtAddr};
+use quietmm::{CpuId, CpuSet, FrameNumber, Platform, Region, Rule, Scope, VirtAddr};
 use quietmm_workloads::Kernel;
 
 use crate::store::Store;
 use crate::timeline::{self, What};
-use crate::{alarm, apic, clock, cpu, interrupts, paging};
+use crate::{alarm, apic, clock, cpu, interrupts, paging, stretches};
 
 /// The machine. With `FAULTS` a rule can be broken, to see what follows, and what it does can be noted; without, both questions compile
 /// to nothing.
@@ -20,6 +20,8 @@ pub struct Metal<const FAULTS: bool> {
     broken: Option<Rule>,
     /// CPUs that run when the core is made; those above come later.
     early: u32,
+    /// Memory that comes later.
+    later: Option<Region>,
     /// The pages of files.
     pub store: Store,
     /// What the run has to say at its end.
@@ -36,10 +38,10 @@ pub fn load_kernel_root() {
 }
 
 impl<const FAULTS: bool> Metal<FAULTS> {
-    /// The machine, all of whose CPUs are there; only the first `early` count as online.
-    pub fn new(broken: Option<Rule>, early: u32, store: Store) -> Self {
+    /// The machine, all of whose CPUs are there; only the first `early` count as online, and without the memory that comes `later`.
+    pub fn new(broken: Option<Rule>, early: u32, later: Option<Region>, store: Store) -> Self {
         assert!(FAULTS || broken.is_none(), "this one cannot break a rule");
-        Metal { broken, early, store, notes: crate::machine::Notes::default() }
+        Metal { broken, early, later, store, notes: crate::machine::Notes::default() }
     }
 }
 
@@ -52,9 +54,10 @@ fn kernel() -> Option<&'static dyn Kernel> {
 /// # Safety
 /// Both ends are mapped for so many bytes, and do not overlap.
 unsafe fn copy_bytes(to: *mut u8, from: *const u8, count: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's. Words first, and then what is left of one.
     unsafe {
-        asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") count => _, options(nostack, preserves_flags));
+        asm!("rep movsq", "mov rcx, {rest}", "rep movsb", rest = in(reg) count % 8,
+            inout("rdi") to => _, inout("rsi") from => _, inout("rcx") count / 8 => _, options(nostack, preserves_flags));
     }
 }
 
@@ -81,10 +84,17 @@ impl<const FAULTS: bool> Cpus for Metal<FAULTS> {
     }
     #[inline]
     fn irqs_off(&self) -> bool {
-        cpu::irqs_off()
+        let were_on = cpu::irqs_off();
+        if FAULTS && were_on {
+            stretches::deaf();
+        }
+        were_on
     }
     #[inline]
     fn irqs_on(&self) {
+        if FAULTS {
+            stretches::hears();
+        }
         cpu::irqs_on();
     }
     fn now(&self) -> Nanos {
@@ -107,6 +117,9 @@ impl<const FAULTS: bool> Memory for Metal<FAULTS> {
     #[inline]
     fn direct(&self, at: PhysAddr) -> *mut u8 {
         paging::direct(at.0)
+    }
+    fn later_region(&self, nth: usize) -> Option<Region> {
+        self.later.filter(|_| nth == 0)
     }
     fn clear_frame(&self, frame: FrameNumber) {
         paging::fill_page(frame.phys().0, 0);
@@ -170,8 +183,31 @@ impl<const FAULTS: bool> UserTlb for Metal<FAULTS> {
     }
 }
 
+/// Others may run until this is dropped.
+struct Given<const FAULTS: bool>;
+
+impl<const FAULTS: bool> Given<FAULTS> {
+    #[inline]
+    fn way() -> Self {
+        if FAULTS {
+            stretches::gives_way();
+        }
+        Given
+    }
+}
+
+impl<const FAULTS: bool> Drop for Given<FAULTS> {
+    #[inline]
+    fn drop(&mut self) {
+        if FAULTS {
+            stretches::goes_on();
+        }
+    }
+}
+
 impl<const FAULTS: bool> Services for Metal<FAULTS> {
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        let _given = Given::<FAULTS>::way();
         match kernel() {
             Some(kernel) => kernel.wait(key, ready),
             None => {
@@ -182,6 +218,7 @@ impl<const FAULTS: bool> Services for Metal<FAULTS> {
         }
     }
     fn cond_resched(&self) {
+        let _given = Given::<FAULTS>::way();
         kernel().into_iter().for_each(Kernel::cond_resched);
     }
     fn wake(&self, key: WaitKey) {
@@ -209,6 +246,18 @@ impl<const FAULTS: bool> Hooks for Metal<FAULTS> {
     fn leave(&self, scope: Scope) {
         if FAULTS {
             timeline::note(What::Leave, scope as u32);
+        }
+    }
+    #[inline(always)]
+    fn locked(&self, lock: *const u8, scope: Scope) {
+        if FAULTS {
+            stretches::locked(lock, scope);
+        }
+    }
+    #[inline(always)]
+    fn unlocked(&self, lock: *const u8) {
+        if FAULTS {
+            stretches::unlocked(lock);
         }
     }
     #[inline(always)]

@@ -59,6 +59,7 @@ pub fn counters<const FAULTS: bool>(mm: &Manager<'_, Metal<FAULTS>>, notes: &Not
     let users = || tasks.iter().filter(|task| matches!(task.kind, TaskKind::User(_)));
     let (began, ended) =
         (users().map(|task| task.started).min(), users().filter_map(|task| task.ended).max());
+    put("stack_bytes", crate::tasks::deepest());
     put("elapsed_ns", ended.unwrap_or(0).saturating_sub(began.unwrap_or(0)));
     line!("{{\"counters\":{{{text}}}}}");
     // In millionths: no floating-point numbers are needed.

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use quietmm::{Config, PageNumber, PageRange, Region};
+use quietmm::{Config, FrameNumber, MAX_ORDER, PageNumber, PageRange, Region};
 use quietmm_workloads::{Params, System, Workload};
 
 use crate::command::{Command, What};
@@ -15,7 +15,7 @@ use crate::end::{End, Flat, end};
 use crate::platform::Metal;
 use crate::store::Store;
 use crate::timeline::{self, Noting};
-use crate::{alarm, clock, interrupts, line, program, report, tasks};
+use crate::{alarm, clock, interrupts, line, program, report, stretches, tasks};
 
 /// Where the kernel range begins: where Linux's begins with four levels of tables.
 const KERNEL_RANGE: PageNumber = PageNumber(0xf_fffc_9000_0000);
@@ -153,13 +153,29 @@ fn make<const FAULTS: bool>(
         refuse(format!("{stacks} tasks, and there is room for {}", tasks::MOST));
     }
     let store = Store::new(command.tags(), disk);
-    let machine: &'static _ =
-        Box::leak(Box::new(Metal::<FAULTS>::new(command.broken, cpu::count() - command.late, store)));
-    let regions = regions(stacks.into());
+    let mut regions = regions(stacks.into());
+    let later = (command.later > 0).then(|| cut_off(&mut regions, command.later));
+    let early = cpu::count() - command.late;
+    let machine: &'static _ = Box::leak(Box::new(Metal::<FAULTS>::new(command.broken, early, later, store)));
     let frames = regions.iter().map(|region| u64::from(region.frames)).sum();
     // SAFETY: what the image does not use of the machine's memory, once.
     let system = unsafe { System::new(machine, &regions, config) }.unwrap_or_else(|error| refuse(error));
     Box::new(Running { command: *command, machine, system, frames })
+}
+
+/// The last so many MiB of memory, in whole blocks, which are not handed over.
+fn cut_off(regions: &mut [Region], mib: u32) -> Region {
+    let frames = mib.saturating_mul(256);
+    let block = 1 << MAX_ORDER;
+    let last = regions.last_mut().unwrap_or_else(|| refuse("there is no memory"));
+    let end = (last.start.0 + last.frames) / block * block;
+    let start = end.saturating_sub(frames) / block * block;
+    if start <= last.start.0 {
+        refuse(format!("{mib} MiB are to come later, and so many there are not"));
+    }
+    let later = Region { start: FrameNumber(start), frames: end - start, node: last.node };
+    last.frames = start - last.start.0;
+    later
 }
 
 fn start<const FAULTS: bool>(run: Box<Running<FAULTS>>) -> &'static Running<FAULTS> {
@@ -245,6 +261,7 @@ impl<const FAULTS: bool> Run for Running<FAULTS> {
         let reports = self.system.reports();
         report::counters(mm, &self.machine.notes, &reports);
         report::times();
+        stretches::print();
         timeline::print(&self.system.names());
         program::report();
         let why = self.wrong(&reports);

@@ -45,6 +45,12 @@ pub fn spawn(task: TaskId) {
     CONTEXTS[number].store(start, Ordering::Relaxed);
 }
 
+/// The most that any task has used of its stack, in bytes.
+pub fn deepest() -> u64 {
+    let made = (0..MOST).filter(|&task| CONTEXTS[task].load(Ordering::Relaxed) != 0);
+    made.map(|task| paging::stack_used(task as u64)).max().unwrap_or(0)
+}
+
 /// Leaves the task that runs here for another. Returns when it is switched to again, perhaps on another CPU. Interrupts
 /// are off.
 pub fn switch(to: TaskId) {

@@ -4,7 +4,7 @@
 
 mod machine;
 
-use machine::{End, Machine};
+use machine::{End, Machine, stretches};
 
 /// What the timer's periods are, in instructions: primes, so that no loop of the core falls into step with them.
 const PERIODS: [u32; 10] = [211, 307, 401, 503, 701, 907, 1201, 1511, 2003, 3001];
@@ -366,6 +366,45 @@ fn readers_of_files_larger_than_memory_find_what_the_files_hold() {
     assert!(quiet.counter("pages_checked") >= 24_500 && quiet.counter("pages_reclaimed") > 10_000);
     // A CPU that the host keeps from its timer for long is asked.
     assert_eq!(rate(&quiet), 0, "in 1000 pages");
+}
+
+/// The most that a task uses of its stack on this machine, from its beginning to the deepest that a fault goes, and a disk's driver below that.
+const STACK: u64 = 9 << 10;
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn the_deepest_way_takes_no_more_of_a_stack_than_the_guide_says() {
+    let m = Machine::threads(4).with_mib(96).with_disk();
+    let deep = |words| m.passes(words).counter("stack_bytes");
+    let most = ["workload=churn heap=16", "workload=swap-threads heap=16"].map(deep);
+    assert!(most.iter().all(|&bytes| bytes <= STACK), "{most:?}");
+    // The control: a stack that is used up is measured.
+    assert!(most.iter().all(|&bytes| bytes > STACK / 2), "{most:?}: that cannot be all");
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn nobody_waits_longer_than_the_document_says() {
+    let mut longest = stretches::Longest::new();
+    for policy in ["linux", "quiet+free=sweep+drain=remote"] {
+        for (what, one) in stretches::measured(&format!("policy={policy}")) {
+            let most = longest.entry(what).or_default();
+            *most = one.max(std::mem::take(most));
+        }
+    }
+    println!("{longest:#?}");
+    stretches::the_document_says(&longest);
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn memory_that_was_not_there_comes_and_is_used_as_any_other() {
+    let m = Machine::threads(4).with_mib(96);
+    let came = m.passes("workload=hotplug work=16000 later=32");
+    assert!(came.counter("blocks_came") > 0 && came.counter("memory_blocks_online") > 0);
+    // The controls: without it none comes, and so much there is not.
+    assert!(!m.passes("workload=hotplug work=4000").text.contains("\"blocks_came\":"));
+    m.boot("workload=hotplug later=96").ended(End::Failed).says("so many there are not");
 }
 
 #[test]

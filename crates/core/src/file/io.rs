@@ -96,7 +96,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
             mm.note_use(n);
             mm.put_page(n);
             done += part.len;
-            work.did(cost::FRAME);
+            work.did(cost::FAULT);
         }
         Ok(done)
     }
@@ -174,7 +174,7 @@ impl<P: Platform> Manager<'_, P> {
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             done += part.len;
-            work.did(cost::FRAME);
+            work.did(cost::FAULT);
         }
         Ok(done)
     }

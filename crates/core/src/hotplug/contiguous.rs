@@ -230,7 +230,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
                 empty
             });
             if !taken {
-                (0..i).for_each(|i| mm.put_back_retired(zone, block(i)));
+                (0..i).for_each(|i| mm.put_back_retired(zone, block(i), work));
                 return Err(block(i));
             }
         }

@@ -187,7 +187,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         Err(Remains { leaving, frame, kind, pins })
     }
 
-    /// Gives up: the block is as any other again. Any context but an interrupt handler. No IPI.
+    /// Gives up: the block is as any other again. With interrupts on and no lock held. No IPI.
     ///
     /// # Examples
     /// ```
@@ -204,11 +204,11 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let (p, first) = (mm.platform(), leaving.first);
         let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
         zone.lock(mm).begin_stay(first);
-        mm.put_back_retired(zone, first);
+        mm.put_back_retired(zone, first, &mut Work::begin(mm));
         zone.lock(mm).stays();
     }
 
-    /// Memory comes back. Any context but an interrupt handler. No IPI.
+    /// Memory comes back. With interrupts on and no lock held. No IPI.
     ///
     /// # Examples
     /// ```
@@ -229,7 +229,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let zone = mm.zone(Frame::zone_of(mm.memmap().get(first).state.get(p)));
         // First: whoever takes the block offline again, once it is back, counts it again.
         zone.lock(mm).count_offline(-(FRAMES as i32));
-        mm.put_back_retired(zone, first);
+        mm.put_back_retired(zone, first, &mut Work::begin(mm));
         set_watermarks(mm);
         mm.emit(Event::MemoryOnline { first, frames: FRAMES });
     }
@@ -266,12 +266,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             // Without them fewer move.
             let _without = mm.make_transit();
         }
+        work.did(FRAMES);
         let move_some = |some: &mut FrameVec, work: &mut Work<'_, 'p, P>| {
             crate::reclaim::migrate_out(mm, some.as_slice());
             work.did(some.as_slice().len() as u32 * 2 * cost::RECLAIM);
             some.clear();
         };
         for n in block() {
+            work.count(1);
             if mm.is_swappable(n) && Frame::order_of(mm.memmap().get(n).state.get(p)) > 0 {
                 mm.move_out_of(first, n, work);
                 work.did(2 * cost::RECLAIM);
@@ -290,7 +292,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    pub(super) fn put_back_retired(&self, zone: &Zone, first: FrameNumber) {
+    pub(super) fn put_back_retired(&self, zone: &Zone, first: FrameNumber, work: &mut Work<'_, 'p, P>) {
         let p = self.platform();
         for step in (0..FRAMES).step_by(STEP as usize) {
             let guard = zone.lock(self);
@@ -299,6 +301,8 @@ impl<'p, P: Platform> Manager<'p, P> {
                     guard.put(n, 0);
                 }
             }
+            drop(guard);
+            work.did(STEP * cost::FRAME);
         }
     }
 

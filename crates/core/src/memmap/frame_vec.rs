@@ -22,6 +22,19 @@ impl FrameVec {
         self.len += 1;
     }
 
+    /// Keeps those of which this is true, in their order; asked of each once, the first one first.
+    pub fn retain(&mut self, mut keeps: impl FnMut(FrameNumber) -> bool) {
+        let (mut kept, all) = (0, self.len);
+        for nth in 0..all {
+            let frame = self.frames[nth];
+            if keeps(frame) {
+                self.frames[kept] = frame;
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
     pub fn is_full(&self) -> bool {
         self.len == FrameVec::MOST
     }

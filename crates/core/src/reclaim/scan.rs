@@ -304,6 +304,9 @@ fn shrink_once<P: Platform>(
 
 /// Moves pages from the old end of the active list to the inactive list. Their accessed bits are cleared,
 /// so that what counts there is use from now on.
+///
+/// Not inlined, as [`look_at_some`] is not: what each has on the stack is gone before pages are freed or written out, which goes deepest.
+#[inline(never)]
 fn shrink_active<P: Platform>(mm: &Manager<'_, P>, lists: &LruVec, kind: LruType, by: Reclaimer) {
     let _scope = charge(mm.platform(), Scope::ShrinkActive);
     let p = mm.platform();
@@ -326,41 +329,49 @@ fn shrink_active<P: Platform>(mm: &Manager<'_, P>, lists: &LruVec, kind: LruType
 /// the pages do not count that wait for a sweep.
 fn shrink_inactive<P: Platform>(mm: &Manager<'_, P>, scan: &Scan<'_>, kind: LruType) -> Shrunk {
     let _scope = charge(mm.platform(), Scope::ShrinkInactive);
-    let (p, &Scan { lists, by, demote, .. }) = (mm.platform(), scan);
-    let looked = take_out(mm, demote, |batch| {
-        let pages = mm.isolate(lists, kind, false, mm.config().scan_batch as usize);
-        let scanned = pages.as_slice().len() as u32;
-        if mm.config().swap {
-            lists.note_looked(p, kind, scanned);
-        }
-        mm.emit(Event::Scanned { by, pages: scanned });
-        let (mut back, mut wait) = (FrameVec::new(), FrameVec::new());
-        for &n in pages.as_slice() {
-            if !mm.memmap().get(n).try_lock(p) {
-                back.push(n);
-                continue;
-            }
-            match consider(batch, n, demote.is_some()) {
-                Considered::Goes(fate) => {
-                    batch.push(n, fate);
-                    continue;
-                }
-                Considered::Stays => back.push(n),
-                Considered::Waits => wait.push(n),
-            }
-            mm.unlock_page(n);
-        }
-        mm.put_back(back.as_slice());
-        mm.put_back_old(wait.as_slice());
-        (scanned, wait.as_slice().len() as u32)
-    });
+    let looked = take_out(mm, scan.demote, |batch| look_at_some(batch, scan, kind));
     let Ok(((scanned, waiting), freed)) = looked else { return Shrunk::default() };
-    mm.emit(Event::Reclaimed { by, pages: freed });
+    mm.emit(Event::Reclaimed { by: scan.by, pages: freed });
     if waiting > 0 {
         mm.emit(Event::Unswept { pages: waiting });
         mm.begin_sweep();
     }
     Shrunk { scanned, freed, waiting }
+}
+
+/// Puts those of a batch from the list that are idle into the unmap batch. Returns how many were looked at, and how many wait.
+#[inline(never)]
+fn look_at_some<P: Platform>(batch: &UnmapBatch<'_, '_, P>, scan: &Scan<'_>, kind: LruType) -> (u32, u32) {
+    let (mm, &Scan { lists, by, demote, .. }) = (batch.manager(), scan);
+    let p = mm.platform();
+    let mut pages = mm.isolate(lists, kind, false, mm.config().scan_batch as usize);
+    let scanned = pages.as_slice().len() as u32;
+    if mm.config().swap {
+        lists.note_looked(p, kind, scanned);
+    }
+    mm.emit(Event::Scanned { by, pages: scanned });
+    let mut wait = FrameVec::new();
+    pages.retain(|n| {
+        if !mm.memmap().get(n).try_lock(p) {
+            return true;
+        }
+        let stays = match consider(batch, n, demote.is_some()) {
+            Considered::Goes(fate) => {
+                batch.push(n, fate);
+                return false;
+            }
+            Considered::Stays => true,
+            Considered::Waits => {
+                wait.push(n);
+                false
+            }
+        };
+        mm.unlock_page(n);
+        stays
+    });
+    mm.put_back(pages.as_slice());
+    mm.put_back_old(wait.as_slice());
+    (scanned, wait.as_slice().len() as u32)
 }
 
 /// What came of a look at a list.
@@ -429,7 +440,8 @@ pub(super) fn take_out<'p, P: Platform, R>(
     unmap: impl FnOnce(&UnmapBatch<'_, 'p, P>) -> R,
 ) -> Result<(R, u32), Error> {
     let (mut free, mut back, mut dirty) = (FrameVec::new(), FrameVec::new(), FrameVec::new());
-    let mut moving = FrameVec::new();
+    // Which of those that are dirty are to move, dirty or not: a bit for each.
+    let mut moving = 0_u64;
     let mut keep = |n| {
         mm.unlock_page(n);
         back.push(n);
@@ -437,7 +449,10 @@ pub(super) fn take_out<'p, P: Platform, R>(
     let result = UnmapBatch::fill(mm, FlushReason::ReclaimBatch, unmap, |n, fate| match fate {
         Fate::Free => free.push(n),
         Fate::Write => dirty.push(n),
-        Fate::Move => moving.push(n),
+        Fate::Move => {
+            moving |= 1 << dirty.as_slice().len();
+            dirty.push(n);
+        }
         Fate::Swap(slot) if mm.move_to_swap(n, slot) => dirty.push(n),
         Fate::Leave if uncache(mm, n) == Fate::Free => free.push(n),
         Fate::Keep if demote.is_some() => {
@@ -448,19 +463,27 @@ pub(super) fn take_out<'p, P: Platform, R>(
         Fate::Keep | Fate::Leave | Fate::WriteBack | Fate::Swap(_) => keep(n),
     })?;
     let mut demoted = 0;
-    for &n in moving.as_slice() {
-        match demote.and_then(|node| demote::demote(mm, n, node)) {
-            Some(new) => {
-                demoted += 1;
-                free.push(n);
-                keep(new);
+    if moving != 0 {
+        dirty.retain(|n| {
+            let moves = moving & 1 != 0;
+            moving >>= 1;
+            if !moves {
+                return true;
             }
-            // The last room went to others of the batch, or somebody holds the page.
-            None if demote::must_stay(mm, n) => keep(n),
-            None if mm.memmap().get(n).state.get(mm.platform()) & flag::DIRTY != 0 => dirty.push(n),
-            None if uncache(mm, n) == Fate::Free => free.push(n),
-            None => keep(n),
-        }
+            match demote.and_then(|node| demote::demote(mm, n, node)) {
+                Some(new) => {
+                    demoted += 1;
+                    free.push(n);
+                    keep(new);
+                }
+                // The last room went to others of the batch, or somebody holds the page.
+                None if demote::must_stay(mm, n) => keep(n),
+                None if mm.memmap().get(n).state.get(mm.platform()) & flag::DIRTY != 0 => return true,
+                None if uncache(mm, n) == Fate::Free => free.push(n),
+                None => keep(n),
+            }
+            false
+        });
     }
     let writing = dirty.as_slice().len() as u32;
     if writing > 0 {

@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::event::Event;
+use crate::handle::FileSlot;
 use crate::memmap::{FrameVec, flag};
 use crate::paging::{Entry, UserAccess};
 use crate::platform::Platform;
@@ -28,9 +29,16 @@ impl<P: Platform> Manager<'_, P> {
         // In one table: that has as many entries as the largest window, or a multiple of it.
         let window = PageRange::new(PageNumber(fault.page.0 / around * around), around);
         let Some(window) = window.intersect(vma.range(p)) else { return };
-        let first = vma.file_page(p, window.start);
+        self.map_window(fault, (file, window), around as usize);
+    }
+
+    /// The same in this window of this file. Not inlined: what it has on the stack is not there where a fault goes deeper.
+    #[inline(never)]
+    fn map_window(&self, fault: &Fault<'_>, (file, window): (FileSlot, PageRange), most: usize) {
+        let p = self.platform();
+        let first = fault.vma.file_page(p, window.start);
         let (mut held, mut left) = (FrameVec::new(), FrameVec::new());
-        self.ref_next_few_cached(file, first..first + window.pages, around as usize, &mut held);
+        self.ref_next_few_cached(file, first..first + window.pages, most, &mut held);
         // INV-12: who cuts a page off marks it before he looks for its entries, and this looks after the fence of `page_for`: he finds the entry, or
         // this the mark.
         let locked = fault.leaf.lock(self);

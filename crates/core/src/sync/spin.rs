@@ -53,12 +53,14 @@ impl<const WHICH: u8> SpinLock<WHICH> {
     #[inline(always)]
     pub(crate) fn take<'p, P: Platform + 'p>(&self, mm: &impl Holder<'p, P>) -> Ticket {
         let p = mm.platform();
-        let _taking = charge(p, Self::SCOPE);
+        let taking = charge(p, Self::SCOPE);
         let ticket = self.next.fetch_add(p, 1, Ordering::Relaxed);
         let ahead = ahead(&self.serving, p, ticket);
         if ahead != 0 {
             queue(&self.serving, mm, ticket, ahead);
         }
+        drop(taking);
+        p.locked((&raw const self.serving).cast(), Self::SCOPE);
         #[cfg(debug_assertions)]
         count(mm.spin_locks_held(), 1);
         Ticket(ticket)
@@ -80,6 +82,7 @@ fn count(held: &OwnU32, by: i32) {
 
 #[inline(always)]
 fn release<P: Platform>(serving: &Word32, p: &P, Ticket(ticket): Ticket) {
+    p.unlocked((&raw const *serving).cast());
     // Only the holder writes `serving`. Release: partner of the Acquire in `ahead`.
     serving.store(p, ticket.wrapping_add(1), Ordering::Release);
 }

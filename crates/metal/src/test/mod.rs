@@ -8,6 +8,7 @@ mod execute;
 mod kernel;
 mod large_file;
 mod reclaim;
+mod stretches;
 mod team;
 mod unmap;
 
@@ -62,6 +63,10 @@ static ALL: &[Test] = &[
     Test::new("hotplug", away::hotplug),
     Test::new("late", away::late),
     Test { kernel_pages: Some(kernel::PAGES), ..Test::new("vunmap", kernel::vunmap) },
+    Test {
+        kernel_pages: Some(stretches::KERNEL_PAGES),
+        ..Test::new("stretches", stretches::all_that_is_long)
+    },
     Test::new("panics", ends::panics),
     Test::new("overflow", ends::overflow),
 ];

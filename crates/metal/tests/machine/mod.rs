@@ -1,5 +1,7 @@
 //! A fresh machine for each run: the emulator, its exit code, and what it printed.
 
+pub mod stretches;
+
 use std::path::Path;
 use std::time::Duration;
 

@@ -276,12 +276,14 @@ impl Shrinker for Host {
 }
 
 impl Hooks for Host {
-    fn touch(&self, at: *const u8, access: Access) {
+    fn touch(&self, at: *const u8, _access: Access) {
         self.touched(at);
-        self.stretch_touched(at, access);
     }
-    fn leave(&self, scope: Scope) {
-        self.stretch_left(scope);
+    fn locked(&self, lock: *const u8, scope: Scope) {
+        self.stretch_locked(lock, scope);
+    }
+    fn unlocked(&self, lock: *const u8) {
+        self.stretch_unlocked(lock);
     }
     fn broken(&self, rule: Rule) -> bool {
         self.broken.get() == Some(rule)

@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use quietmm::platform::Access;
 use quietmm::profile::Scope;
 
 use super::Host;
@@ -15,9 +14,7 @@ pub const INTERRUPTS_OFF: &str = "interrupts off";
 const LINES: u32 = 64;
 
 struct Held {
-    cpu: u16,
-    /// The word whose next change by this CPU lets go of it.
-    serving: *const u8,
+    lock: *const u8,
     name: &'static str,
     since: u32,
 }
@@ -26,8 +23,7 @@ struct Held {
 pub struct Stretches {
     measured: Cell<bool>,
     held: RefCell<Vec<Held>>,
-    /// By CPU: where it touched memory last, and since when its interrupts are off.
-    last: RefCell<BTreeMap<u16, *const u8>>,
+    /// By CPU: since when its interrupts are off.
     deaf: RefCell<BTreeMap<u16, u32>>,
     lines: Cell<u32>,
     longest: RefCell<BTreeMap<&'static str, u32>>,
@@ -53,30 +49,18 @@ impl Host {
         *of_name = (*of_name).max(self.work_so_far() - since);
     }
 
-    pub(super) fn stretch_touched(&self, at: *const u8, access: Access) {
-        let all = &self.stretches;
-        if !all.measured.get() {
-            return;
-        }
-        let cpu = self.current.get();
-        all.last.borrow_mut().insert(cpu, at);
-        if access == Access::Write {
-            let is_it = |held: &Held| held.cpu == cpu && held.serving == at;
-            let place = all.held.borrow().iter().position(is_it);
-            if let Some(place) = place {
-                let held = all.held.borrow_mut().remove(place);
-                self.ends(held.name, held.since);
-            }
+    pub(super) fn stretch_locked(&self, lock: *const u8, scope: Scope) {
+        if self.stretches.measured.get() {
+            let since = self.work_so_far();
+            self.stretches.held.borrow_mut().push(Held { lock, name: scope.name(), since });
         }
     }
 
-    /// A scope ends. That of a spin lock does when it is taken: the last touch was of the word that said so.
-    pub(super) fn stretch_left(&self, scope: Scope) {
-        let all = &self.stretches;
-        if all.measured.get() && scope.name().starts_with("spin_lock(") {
-            let (cpu, since) = (self.current.get(), self.work_so_far());
-            let serving = all.last.borrow()[&cpu];
-            all.held.borrow_mut().push(Held { cpu, serving, name: scope.name(), since });
+    pub(super) fn stretch_unlocked(&self, lock: *const u8) {
+        let place = self.stretches.held.borrow().iter().position(|held| held.lock == lock);
+        if let Some(place) = place {
+            let held = self.stretches.held.borrow_mut().remove(place);
+            self.ends(held.name, held.since);
         }
     }
 
