@@ -533,24 +533,26 @@ impl<S: Sink> Assembly<S> {
     /// The thread has a CPU again. What was between was a sleep, also where other programs had its CPU; not where
     /// threads had it that are recorded themselves, nor where it waited in a call, whose duration says so.
     fn on(&mut self, seen: Seen<'_>) -> io::Result<()> {
-        let off = self.task(seen.tid).off();
-        let away = off.filter(|off| off.cpu != u16::MAX).map_or(0, |off| {
-            let gone = seen.at.saturating_sub(off.since);
+        let off = self.task(seen.tid).off().filter(|off| off.cpu != u16::MAX);
+        let gone = off.map_or(0, |off| seen.at.saturating_sub(off.since));
+        let away = off.map_or(0, |off| {
             let busy = self.busy(Seen { cpu: off.cpu, ..seen }).saturating_sub(off.busy);
             if off.preempted { gone.saturating_sub(busy) } else { gone }
         });
         let preempted = off.is_some_and(|off| off.preempted);
-        let slept = match &mut self.task(seen.tid).pending {
+        let (gone, slept) = match &mut self.task(seen.tid).pending {
             // That it waits for a child is what `Join` says.
-            Some(Pending { call: Syscall::Wait4, .. }) | None => away,
+            Some(Pending { call: Syscall::Wait4, .. }) => (away, away),
+            None => (gone, away),
             Some(pending) if preempted => {
                 pending.away += away;
-                0
+                (0, 0)
             }
-            Some(_) => 0,
+            Some(_) => (0, 0),
         };
-        if slept >= SHORTEST_SLEEP {
-            self.emit(seen, What::Sleep { ns: slept })?;
+        if gone >= SHORTEST_SLEEP {
+            // It could have gone on all the time if a sibling had its CPU: when it did go on is known.
+            self.emit(seen, What::Sleep { ns: if slept >= SHORTEST_SLEEP { slept } else { 0 } })?;
         }
         self.task(seen.tid).run(seen.at);
         let busy = self.busy(seen);

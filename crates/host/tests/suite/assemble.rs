@@ -171,6 +171,24 @@ fn a_cpu_that_other_programs_took_is_a_sleep_and_one_that_a_sibling_took_is_not(
 }
 
 #[test]
+fn when_a_thread_has_its_cpu_again_is_told_even_if_siblings_had_it_all_the_time() {
+    let made = Saw::Made { tid: 101, process: Some(100), shares: Some(true) };
+    let found = events(&[
+        (10_000, 100, Saw::On),
+        (10_000, 100, made),
+        (20_000, 100, Saw::Off { preempted: true }),
+        (20_500, 101, Saw::On),
+        (54_500, 101, Saw::Off { preempted: true }),
+        (55_000, 100, Saw::On),
+        // A microsecond is not worth telling.
+        (60_000, 100, Saw::Off { preempted: true }),
+        (61_000, 100, Saw::On),
+        (65_000, 100, Saw::Gone),
+    ]);
+    assert_eq!(found[1..], [(0, 10_000, What::Sleep { ns: 0 }), (0, 9000, What::End)]);
+}
+
+#[test]
 fn a_shootdown_has_a_sender_and_a_victim() {
     let assembled = assembled(&[
         (2000, 100, Saw::Made { tid: 101, process: Some(100), shares: Some(true) }),

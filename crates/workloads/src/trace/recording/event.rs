@@ -126,9 +126,10 @@ pub enum What<'a> {
     Exec(&'a str),
     /// It has ended.
     End,
-    /// It slept: it had nothing to do, or waited for somebody.
+    /// It was on no CPU until now: it had nothing to do, or waited for somebody.
     Sleep {
-        /// Nanoseconds until it could go on.
+        /// Nanoseconds until it could go on, which is less than it was away if it then waited for a CPU that another recorded thread
+        /// had; 0 if that is all it did.
         ns: u64,
     },
     /// It has waited for the end of a thread, or of the process whose first thread that is.
