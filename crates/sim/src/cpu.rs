@@ -73,6 +73,8 @@ pub struct Cpu {
     pub owed: Cell<(u64, u32)>,
     /// When something takes the CPU away.
     pub stalls: Stalls,
+    /// How long requests to flush have kept it from what it did, in picoseconds.
+    pub answering: Cell<u64>,
     /// Counted for the report.
     pub ticks: Cell<u64>,
     pub kicks: Cell<u64>,
@@ -111,6 +113,7 @@ impl Cpu {
             broadcast_done: Cell::new(0),
             owed: Cell::new((0, 0)),
             stalls,
+            answering: Cell::new(0),
             ticks: Cell::new(0),
             kicks: Cell::new(0),
             alarmed: Cell::new(0),

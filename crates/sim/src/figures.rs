@@ -236,6 +236,8 @@ figures! {
             "steps of a recording that were impossible, or added because they must have been";
         ZEROS_REPLACED "trace_zeros_replaced" "zeros replaced" "" 0 Neither
             "first writes to pages that were only read: Linux flushes its page of zeros there";
+        AROUND_REPLACED "trace_around_replaced" "pages of files replaced" "" 0 Neither
+            "first writes to pages of files that came with others: Linux copies and flushes them there";
         NESTED_FLUSHES "trace_nested_flushes" "nested flushes" "" 0 Neither
             "calls that found nothing while others were under way: Linux may flush all then, and this counts only";
         LEFT_ASKED "trace_left_asked" "CPUs that had left" "" 0 Neither
@@ -381,6 +383,7 @@ pub fn of_tally(what: Tally) -> &'static Figure {
         Tally::UnlimitedLost => &UNLIMITED_LOST,
         Tally::StepsMended => &STEPS_MENDED,
         Tally::ZerosReplaced => &ZEROS_REPLACED,
+        Tally::AroundReplaced => &AROUND_REPLACED,
         Tally::NestedFlushes => &NESTED_FLUSHES,
         Tally::LeftAsked => &LEFT_ASKED,
     }

@@ -588,7 +588,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         cpu.irqs.set(false);
         self.takes_irqs(cpu, false);
         self.set_limit(cpu);
-        let mode = cpu.enter(Mode::System);
+        let (mode, began) = (cpu.enter(Mode::System), cpu.now.get());
         let _interrupt = self.within(Own::Interrupt);
         if mode == Mode::Idle {
             let _wake = self.within(Own::Wake);
@@ -597,7 +597,8 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         }
         self.advance(cost.irq_enter + cost.irq_work);
         let now = cpu.now.get();
-        if cpu.ipi_at.get() <= now {
+        let answers = cpu.ipi_at.get() <= now;
+        if answers {
             cpu.ipi_at.set(NEVER);
             if let Some(observed) = &self.observed {
                 observed.taken(cpu.id, now);
@@ -626,6 +627,9 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
             self.kernel().ticked();
         }
         self.advance(cost.irq_exit);
+        if answers {
+            cpu.answering.set(cpu.answering.get() + (cpu.now.get() - began));
+        }
         cpu.enter(mode);
         cpu.irqs.set(true);
         self.takes_irqs(cpu, true);

@@ -507,6 +507,15 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         self.cpu().enter(Mode::System);
     }
 
+    fn answering(&self) -> u64 {
+        self.cpu().answering.get() / 1000
+    }
+
+    fn answer(&self) -> u64 {
+        let cost = &self.machine.cost;
+        (cost.irq_enter + cost.irq_work + cost.invlpg + cost.irq_exit) / 1000
+    }
+
     fn other_kernel_work(&self) {
         self.unmodelled(100 - self.machine.cost.other_kernel_work_goes);
     }

@@ -141,6 +141,8 @@ pub enum Tally {
     StepsMended,
     /// Pages of a recording that were read, and then written to: flushes that Linux does then, and this core does not.
     ZerosReplaced,
+    /// Pages of files of a recording that came with others, and then were written to where they are copied: likewise.
+    AroundReplaced,
     /// Calls of a recording that took out nothing and ended while others were under way: the most of them that Linux flushes for.
     NestedFlushes,
     /// CPUs that Linux asks for a flush of a recording's although they have left the space, and this core does not.
@@ -149,7 +151,7 @@ pub enum Tally {
 
 impl Tally {
     /// All of them.
-    pub const ALL: [Tally; 25] = [
+    pub const ALL: [Tally; 26] = [
         Tally::GroupsCompleted,
         Tally::ProcessesKilled,
         Tally::ForksFailed,
@@ -173,6 +175,7 @@ impl Tally {
         Tally::UnlimitedLost,
         Tally::StepsMended,
         Tally::ZerosReplaced,
+        Tally::AroundReplaced,
         Tally::NestedFlushes,
         Tally::LeftAsked,
     ];
@@ -203,6 +206,7 @@ impl Tally {
             Tally::UnlimitedLost => "unlimited_lost",
             Tally::StepsMended => "steps_mended",
             Tally::ZerosReplaced => "zeros_replaced",
+            Tally::AroundReplaced => "around_replaced",
             Tally::NestedFlushes => "nested_flushes",
             Tally::LeftAsked => "left_asked",
         }

@@ -59,6 +59,14 @@ pub trait Machine: Platform {
             self.compute(64);
         }
     }
+    /// For how many nanoseconds requests to flush have kept this CPU from what it did, all in all.
+    fn answering(&self) -> u64 {
+        0
+    }
+    /// How many one of them takes, for a page.
+    fn answer(&self) -> u64 {
+        0
+    }
     /// All alarms of this CPU go off on `to` instead, or where they are handed on to from there. Interrupts are off;
     /// called with the scheduler's lock held.
     fn hand_alarms(&self, to: CpuId);

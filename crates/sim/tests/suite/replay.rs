@@ -197,6 +197,130 @@ fn threads_run_on_the_cpus_on_which_they_ran_if_there_are_as_many() {
 }
 
 #[test]
+fn threads_have_their_cpu_in_the_order_in_which_they_had_it_however_long_they_take() {
+    const MS: u64 = 1_000_000;
+    const SWITCH: u64 = 3000;
+    // On one CPU two threads that always have something to do have it for 10 ms each, in turn; the second lives in a space of its own. On the other
+    // CPU somebody gives memory back while one of them runs: that interrupts the first, and not the second. The first one's ten calls took no time, and
+    // take 2 ms here: all others are as much later, and nobody has the CPU before it has done them.
+    let replayed = |while_first: bool| {
+        let drop = |page| What::Advise { pages: pages(page, 1), advice: 4, call: CALL };
+        let mut events = vec![
+            (0, 0, (0, 0, start(0, false))),
+            (0, 1, (1, 0, start(0, true))),
+            (0, 1, (2, 0, start(0, false))),
+            (0, 0, (0, 0, map(1000, 400))),
+            (1, 1, (1, 1, What::Name("first"))),
+        ];
+        let turn = 10 * MS - SWITCH;
+        for round in 0..20 {
+            let began = 20 * MS * round;
+            let gives = began + if while_first { 4 } else { 14 } * MS;
+            if round > 0 {
+                events.push((began, 1, (1, 5 * MS - SWITCH, What::Sleep { ns: SWITCH })));
+            }
+            events.extend(
+                (0..10).map(|nth| (began + 5 * MS, 1, (1, if nth == 0 { 5 * MS } else { 0 }, drop(1399)))),
+            );
+            events.push((
+                began + 10 * MS,
+                1,
+                (2, if round > 0 { turn } else { 0 }, What::Sleep { ns: SWITCH }),
+            ));
+            events.push((gives, 0, (0, 0, What::Sleep { ns: 20 * MS })));
+            let dropped = (1000 + 16 * round..).take(8).flat_map(|page| [touch(page), drop(page)]);
+            events.extend(dropped.map(|what| (gives, 0, (0, 0, what))));
+        }
+        events.push((400 * MS, 1, (2, turn, What::End)));
+        events.push((400 * MS, 1, (1, 5 * MS - SWITCH, What::End)));
+        events.sort_by_key(|&(at, ..)| at);
+        let mut machine = machine("uma-8").with_cpus(2).expect("a machine");
+        machine.cost.syscall = MS / 5 * 1000;
+        let report = run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) });
+        sound(&report);
+        (report.count("nr_tlb_remote_flush_received"), report.figure("elapsed_s"))
+    };
+    let ((first, later), (second, _)) = (replayed(true), replayed(false));
+    assert!((150..=162).contains(&first) && second <= 4, "{first} {second}");
+    assert!((0.436..0.445).contains(&later), "{later}");
+}
+
+#[test]
+fn interrupts_are_a_part_of_the_recorded_time() {
+    const MS: u64 = 1_000_000;
+    // A tick takes a quarter of the time, and a request to flush a fifth of a millisecond of whom it interrupts: so they did when it was recorded.
+    let elapsed = |shot: bool, policies: &str| {
+        let mut machine = machine("uma-8").with_cpus(2).expect("a machine");
+        (machine.cost.tick_work, machine.cost.irq_work) = (MS * 1000, MS / 5 * 1000);
+        let mut events = vec![
+            (0, 0, (0, 0, start(0, false))),
+            (0, 1, (1, 0, start(0, true))),
+            (0, 0, (0, 0, map(1000, 100))),
+        ];
+        for page in 0..50 {
+            let at = 2 * MS * (page + 1);
+            let read = What::Fault { page: 1000 + page, write: false };
+            events.extend([(at, 0, (0, 2 * MS, read)), (at, 0, (0, 0, touch(1000 + page)))]);
+            if shot {
+                events.push((at + 1, 1, (0, 0, What::Shootdown { victim: Victim::Thread(1), pages: 1 })));
+            }
+        }
+        // The other one is there for longer.
+        events.push((110 * MS, 0, (0, 9 * MS, What::End)));
+        events.push((200 * MS, 1, (1, 200 * MS, What::End)));
+        let spec = RunSpec {
+            machine,
+            trace: Some(recorded_at(&events)),
+            policy: policy(policies),
+            ..spec(Workload::Replay)
+        };
+        let report = run(&spec);
+        sound(&report);
+        (report.count("nr_tlb_remote_flush_received"), report.figure("elapsed_s"))
+    };
+    let (some, as_recorded) = elapsed(true, "linux");
+    let (none, without) = elapsed(true, "linux+unmap=quiet");
+    let (more, with) = elapsed(false, "linux");
+    assert!(some >= 45 && none <= 1 && more >= 45, "{some} {none} {more}");
+    assert!((0.199..0.202).contains(&as_recorded), "{as_recorded}");
+    assert!((0.188..0.192).contains(&without) && (0.209..0.213).contains(&with), "{without} {with}");
+}
+
+#[test]
+fn the_first_write_to_a_page_of_a_file_that_came_with_another_interrupts() {
+    const MS: u64 = 1_000_000;
+    let counts = |write: u64, policies: &str| {
+        let file = What::Map {
+            pages: pages(1008, 32),
+            rights: Rights::from_bits(3),
+            backing: Backing::Private { file: 0, offset: 0 },
+            populate: false,
+            call: CALL,
+        };
+        let events = [
+            (0, 0, (0, 0, start(0, false))),
+            (0, 1, (1, 0, start(0, true))),
+            (0, 0, (0, 0, What::File("file"))),
+            (0, 0, (0, 0, file)),
+            (MS, 0, (0, MS, What::Fault { page: 1010, write: false })),
+            (2 * MS, 0, (0, MS, touch(write))),
+            (9 * MS, 1, (1, 9 * MS, What::End)),
+        ];
+        let machine = machine("uma-8").with_cpus(2).expect("a machine");
+        let trace = Some(recorded_at(&events));
+        let report = run(&RunSpec { machine, trace, policy: policy(policies), ..spec(Workload::Replay) });
+        sound(&report);
+        let counted = report.metrics.iter().any(|metric| metric.key == "trace_around_replaced");
+        (report.count("nr_tlb_remote_flush_received"), counted.then(|| report.count("trace_around_replaced")))
+    };
+    // The end of the space interrupts, too.
+    assert_eq!(counts(1011, "linux"), (2, Some(1)));
+    assert_eq!(counts(1024, "linux"), (1, Some(0)), "too far away");
+    assert_eq!(counts(1010, "linux"), (2, Some(0)), "that one the core has, too");
+    assert_eq!(counts(1011, "linux+unmap=quiet"), (1, None));
+}
+
+#[test]
 fn who_interrupts_another_cpu_was_not_on_it() {
     const MS: u64 = 1_000_000;
     // Each on a CPU of its own, and one gives a page back every tenth of a millisecond. Were it taken to the CPU that it interrupts, which the
@@ -338,7 +462,7 @@ fn who_wakes_too_early_because_its_cpu_had_something_to_do_sleeps_on() {
     let received = |sleeps: u64| {
         let mut machine = machine("uma-8").with_cpus(2).expect("a machine");
         machine.cost.idle_wake = 4 * MS * 1000;
-        let events = [
+        let mut events = [
             (0, 0, (0, 0, start(0, false))),
             (0, 0, (1, 0, start(0, true))),
             (0, 1, (2, 0, start(0, true))),
@@ -351,6 +475,7 @@ fn who_wakes_too_early_because_its_cpu_had_something_to_do_sleeps_on() {
             (60 * MS, 0, (1, 60 * MS, What::End)),
             (60 * MS, 1, (2, 0, What::Sleep { ns: 31 * MS })),
         ];
+        events.sort_by_key(|&(at, ..)| at);
         let report = run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) });
         sound(&report);
         report.count("nr_tlb_remote_flush_received")

@@ -14,6 +14,7 @@ use quietmm::{Advice, CpuId, Error, FileId, Manager, PageNumber, PageRange, Spac
 
 use super::order::Done;
 use super::plan::{Life, Plan, Step, plan};
+use super::space::Shown;
 use crate::guarded::Guarded;
 use crate::latency::{Op, Tally};
 use crate::machine::Machine;
@@ -61,6 +62,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> 
     let as_linux = system.mm.config().policy.unmap != Unmap::Quiet;
     if as_linux {
         system.mm.platform().tally(Tally::ZerosReplaced, 0);
+        system.mm.platform().tally(Tally::AroundReplaced, 0);
         system.mm.platform().tally(Tally::NestedFlushes, 0);
         system.mm.platform().count_left();
     }
@@ -197,15 +199,12 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
 
     fn act(&mut self, step: &Step) -> Result<(), Error> {
         match *step {
-            Step::Run(ns) => {
-                let paid = self.owed.min(ns);
-                self.owed -= paid;
-                self.run(ns - paid);
-            }
+            Step::Run(ns) => self.run(ns),
+            Step::Answered(times) => self.owed += u64::from(times) * self.machine().answer(),
             Step::On(cpu) => self.go_to(CpuId(cpu)),
-            Step::Sleep { ns, until, cpu } => {
+            Step::Sleep { ns, since, until, cpu, after } => {
                 self.wake_on(CpuId(cpu));
-                self.sleep(ns, until);
+                self.sleep(ns, since, until, after);
             }
             Step::Await(done) => self.await_done(done),
             Step::Map { pages, shows, prot } => {
@@ -235,7 +234,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                 self.call(Op::Move, pages.count, |mm, space| mm.space(space).move_range(range(pages), to))?;
             }
             // Whoever flushes waits on its CPU.
-            Step::Replace { page } => self.faulted(u64::MAX, |thread| thread.replace_zeros(page))?,
+            Step::Replace { page, shown } => self.faulted(u64::MAX, |thread| thread.replace(page, shown))?,
             Step::Touch { page, write, count } => {
                 let access = if write { UserAccess::Write } else { UserAccess::Read };
                 self.faulted(MOST_FAULT, |thread| {
@@ -267,9 +266,10 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
 
     /// A page fault, of which so much at most is a part of the recorded time on a CPU.
     fn faulted(&mut self, most: u64, fault: impl FnOnce(&Self) -> Result<(), Error>) -> Result<(), Error> {
-        let begin = self.machine().now().0;
+        let began = self.clock();
         fault(self)?;
-        self.owed += (self.machine().now().0 - begin).min(most);
+        // Another CPU's clock, if it has gone there.
+        self.owed += self.clock().saturating_sub(began).min(most);
         Ok(())
     }
 
@@ -290,13 +290,15 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         done
     }
 
-    /// The next write finds what was only read. Linux shows the one page of zeros there until then, takes it out, flushes the page,
-    /// and has another in its place (`wp_page_copy`). This core's page was the program's own from the beginning.
-    fn replace_zeros(&self, page: u64) -> Result<(), Error> {
+    /// The next write finds what was only read. Linux shows the one page of zeros there until then, or a page of a file that came with another
+    /// one, takes it out, flushes the page, and has another in its place (`wp_page_copy`). This core's page was the program's own from the beginning,
+    /// or was not there.
+    fn replace(&self, page: u64, shown: Shown) -> Result<(), Error> {
         if self.world.taking.is_none() {
             return Ok(());
         }
-        self.machine().tally(Tally::ZerosReplaced, 1);
+        let what = if shown == Shown::Zeros { Tally::ZerosReplaced } else { Tally::AroundReplaced };
+        self.machine().tally(what, 1);
         self.system.syscall(|mm| mm.space(self.space).flush_range(PageRange::new(PageNumber(page), 1)))
     }
 
@@ -320,27 +322,46 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
 
     /// Sleeps until it is as late as it was in the recording, as far as the replay is behind it. So those who slept at the same
     /// time do here too: for as long as they slept, each by itself, they would drift apart, and who is interrupted depends
-    /// on who runs.
-    fn sleep(&self, ns: u64, until: u64) {
+    /// on who runs. Where threads run where they ran, each has its CPU when whoever had it before has left it, and is away for as long as it was, even if all
+    /// that it waited for was the CPU.
+    fn sleep(&self, ns: u64, since: u64, until: u64, after: Option<Done>) {
+        let (since, after) =
+            if self.world.keeps_cpus { (Some(since), after) } else { (until.checked_sub(ns), None) };
         // Of one that began before the recording nothing is known but how long it was.
-        let Some(since) = until.checked_sub(ns) else { return self.system.nap(ns) };
+        let Some(since) = since else { return self.system.nap(ns) };
+        if ns == 0 && !self.world.keeps_cpus {
+            return;
+        }
         // Relaxed, here and where it begins: numbers that say nothing of other memory.
-        let now = self.machine().now().0.saturating_sub(self.world.began.load(Ordering::Relaxed));
-        let late = now.saturating_sub(since);
+        let now = || self.machine().now().0.saturating_sub(self.world.began.load(Ordering::Relaxed));
+        let late = now().saturating_sub(since);
         let behind = self.world.behind.fetch_max(late, Ordering::Relaxed).max(late);
-        match until.saturating_add(behind).saturating_sub(now) {
+        if let Some(after) = after {
+            self.await_done(after);
+        }
+        match until.saturating_add(behind).saturating_sub(now()) {
             0 => self.system.give_way(),
             ns => self.system.sleep_until(Nanos(self.machine().now().0.saturating_add(ns))),
         }
     }
 
-    fn run(&self, ns: u64) {
-        let (mut left, most) = (ns, PIECE.max(ns / MOST_PIECES));
+    /// Runs for so long. Page faults are a part of the recorded time, and so are interrupts, but for those that are played.
+    fn run(&mut self, ns: u64) {
+        let paid = self.owed.min(ns);
+        self.owed -= paid;
+        let (mut left, most) = (ns - paid, PIECE.max(ns / MOST_PIECES));
         while left > 0 {
-            let piece = left.min(most);
-            self.machine().run_for(piece);
+            let began = self.clock();
+            self.machine().run_for(left.min(most));
+            let took = self.clock() - began;
+            self.owed += took.saturating_sub(left);
+            left = left.saturating_sub(took);
             self.system.give_way();
-            left -= piece;
         }
+    }
+
+    /// The time, less what this CPU has spent on requests to flush.
+    fn clock(&self) -> u64 {
+        self.machine().now().0 - self.machine().answering()
     }
 }

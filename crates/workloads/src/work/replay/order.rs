@@ -40,6 +40,11 @@ impl Order {
         }
     }
 
+    /// Somebody may wait until a thread has done so much.
+    pub fn awaited(&mut self, done: Done) {
+        self.awaited[done.thread as usize].push(done.steps);
+    }
+
     /// For each thread the numbers of steps that somebody waits for.
     pub fn finish(self) -> Vec<Vec<u32>> {
         let mut awaited = self.awaited;

@@ -1,13 +1,14 @@
 //! From a recording to what each thread does: only what is possible, in an order that keeps what depends on each other.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quietmm::{Advice, Prot};
 
 use super::order::{Done, Order};
-use super::space::{MAPPABLE, Mapped, Shows, Space};
+use super::space::{MAPPABLE, Mapped, Shown, Shows, Space};
 use crate::trace::Recording;
-use crate::trace::recording::{Backing, Event, Pages, Rights, What};
+use crate::trace::recording::{Backing, Event, Pages, Rights, Victim, What};
 
 /// The most pages that are touched because they were populated at once.
 const MOST_POPULATED: u64 = 1 << 18;
@@ -26,8 +27,11 @@ pub enum Step {
     Run(u64),
     /// It runs on this CPU from now on, where the replay keeps to the recorded ones.
     On(u16),
-    /// It sleeps so many nanoseconds; in the recording until then, and then it ran on this CPU.
-    Sleep { ns: u64, until: u64, cpu: u16 },
+    /// Of the time that it runs next so much was not its own: so many requests to flush were answered there.
+    Answered(u32),
+    /// It sleeps so many nanoseconds. In the recording it was on no CPU from `since` to `until`; then it ran on this one, after another thread,
+    /// which had done so much by then.
+    Sleep { ns: u64, since: u64, until: u64, cpu: u16, after: Option<Done> },
     /// It waits until another thread has done so many of its steps.
     Await(Done),
     /// A new mapping. Nothing is mapped there.
@@ -40,8 +44,8 @@ pub enum Step {
     Advise { pages: Pages, advice: Advice, empty: bool },
     /// All is mapped, and nothing is at `to`.
     Move { pages: Pages, to: u64 },
-    /// The next step writes to a page that was only read: on Linux it replaces the page of zeros that all share.
-    Replace { page: u64 },
+    /// The next step writes to a page that was only read: on Linux it replaces this.
+    Replace { page: u64, shown: Shown },
     /// So many accesses to a page that is mapped with the right to do this.
     Touch { page: u64, write: bool, count: u32 },
     /// The thread makes space `to` of its own.
@@ -116,10 +120,66 @@ pub fn plan(recording: &Recording<'_>) -> Plan {
     let mut planner = Planner::new(seats(recording));
     planner.knows_times = recording.header().about.times;
     planner.knows_cpus = recording.events().any(|event| event.cpu > 0);
-    for event in recording.events() {
+    let mut departures = departures(recording).into_iter().peekable();
+    for (nth, event) in recording.events().enumerate() {
+        while let Some(departure) = departures.next_if(|departure| departure.at < event.at) {
+            // Not one of which no time is left until the thread comes back.
+            if departure.back >= nth {
+                planner.depart(&departure);
+            }
+        }
         planner.take(&event);
     }
     planner.finish()
+}
+
+/// A thread leaves its CPU.
+struct Departure {
+    at: u64,
+    thread: u32,
+    /// What it ran since its event before.
+    ran: u64,
+    /// Until when it is away, and its event that says so, among all.
+    until: u64,
+    back: usize,
+}
+
+/// All of them, in the order of time: the recording has each where the thread comes back.
+fn departures(recording: &Recording<'_>) -> Vec<Departure> {
+    let mut departures: Vec<Departure> = Vec::new();
+    // Of each thread its last event, and which departure that was about.
+    let mut before: Vec<(u64, Option<usize>)> = Vec::new();
+    for (back, Event { at, thread, ran, what, .. }) in recording.events().enumerate() {
+        let mut about = None;
+        match what {
+            What::Start { .. } => before.push((at, None)),
+            What::Shootdown { .. } | What::Lost { .. } => continue,
+            What::Sleep { .. } => {
+                let left = before[thread as usize].0.saturating_add(ran).min(at);
+                about = Some(departures.len());
+                departures.push(Departure { at: left, thread, ran, until: at, back });
+            }
+            _ => {
+                // Somebody else had its CPU during the call, which the recording says at the call's end: it did not wait for so long.
+                if let (last, Some(nth)) = before[thread as usize]
+                    && last == at
+                {
+                    departures[nth].until = departures[nth].at.max(at.saturating_sub(what.took()));
+                }
+            }
+        }
+        before[thread as usize] = (at, about);
+    }
+    departures.sort_by_key(|departure| departure.at);
+    departures
+}
+
+/// A thread is on no CPU.
+#[derive(Clone, Copy)]
+struct Left {
+    since: u64,
+    until: u64,
+    ran: u64,
 }
 
 /// A plan under way.
@@ -132,6 +192,12 @@ struct Planner {
     on: Vec<Option<u16>>,
     /// When it was made, if it has done nothing since.
     made: Vec<Option<u64>>,
+    /// How it left its CPU, if it has: when, until when, and what it ran before, which its next event says too.
+    left: Vec<Option<Left>>,
+    /// When it was interrupted since its last event, to flush.
+    answered: Vec<Vec<u64>>,
+    /// Who was on each CPU last.
+    last_on: BTreeMap<u16, u32>,
     spaces: Vec<Space>,
     files: Vec<u64>,
     order: Order,
@@ -177,6 +243,9 @@ impl Planner {
             now_in: Vec::new(),
             on: Vec::new(),
             made: Vec::new(),
+            left: Vec::new(),
+            answered: Vec::new(),
+            last_on: BTreeMap::new(),
             spaces: Vec::new(),
             files: Vec::new(),
             order: Order::default(),
@@ -201,28 +270,37 @@ impl Planner {
         if let What::File(_) = what {
             self.files.push(0);
         }
+        if let What::Shootdown { victim: Victim::Thread(victim), .. } = *what
+            && let Some(answered) = self.answered.get_mut(victim as usize)
+        {
+            answered.push(at);
+        }
         let Some(space) = self.now_in[thread as usize] else { return };
         // That of a shootdown is the one that was interrupted, and what is lost is nobody's.
-        if !matches!(what, What::Shootdown { .. } | What::Lost { .. }) {
-            let moved = self.on[thread as usize].replace(cpu) != Some(cpu);
-            if self.knows_cpus && moved && !matches!(what, What::Sleep { .. }) {
-                self.step(thread, Step::On(cpu));
-            }
-            // It did not begin to run when it was made: the first one, before its recorder was ready.
-            if let Some(made) = self.made[thread as usize].take()
-                && self.knows_times
-            {
-                let until = at.saturating_sub(ran).saturating_sub(what.took());
-                if until > made {
-                    self.step(thread, Step::Sleep { ns: until - made, until, cpu });
-                }
+        if matches!(what, What::Shootdown { .. } | What::Lost { .. }) {
+            return;
+        }
+        let moved = self.on[thread as usize].replace(cpu) != Some(cpu);
+        if self.knows_cpus && moved && !matches!(what, What::Sleep { .. }) {
+            self.step(thread, Step::On(cpu));
+        }
+        // It did not begin to run when it was made: the first one, before its recorder was ready.
+        if let Some(made) = self.made[thread as usize].take()
+            && self.knows_times
+        {
+            let until = at.saturating_sub(ran).saturating_sub(what.took());
+            if until > made {
+                self.sleep(thread, until - made, (made, until), cpu);
             }
         }
-        if ran > 0 {
-            self.step(thread, Step::Run(ran));
-        }
+        let left = self.left[thread as usize].take();
+        self.run(thread, ran.saturating_sub(left.map_or(0, |left| left.ran)), at.saturating_sub(what.took()));
         match *what {
-            What::Sleep { ns } => self.step(thread, Step::Sleep { ns: ns.min(LONGEST), until: at, cpu }),
+            What::Sleep { ns } => {
+                let ns = ns.min(LONGEST);
+                let away = left.map_or((at.saturating_sub(ns), at), |left| (left.since, left.until));
+                self.sleep(thread, ns, away, cpu);
+            }
             What::Join(other) => self.join(thread, other),
             What::Exec(_) => self.exec(thread, space),
             What::End => self.end(thread, space, false),
@@ -253,6 +331,41 @@ impl Planner {
             | What::Shootdown { .. }
             | What::Lost { .. } => {}
         }
+        self.last_on.insert(cpu, thread);
+    }
+
+    /// A thread leaves its CPU: what it ran until then comes before what others do there.
+    fn depart(&mut self, departure: &Departure) {
+        let Departure { at, thread, ran, until, .. } = *departure;
+        if self.now_in[thread as usize].is_none() || self.made[thread as usize].is_some() {
+            return;
+        }
+        let (since, ran) = (at.saturating_sub(self.skipped), ran.min(LONGEST));
+        self.run(thread, ran, since);
+        let until = until.saturating_sub(self.skipped).min(since.saturating_add(LONGEST));
+        self.left[thread as usize] = Some(Left { since, until, ran });
+    }
+
+    /// It runs for so long, until then.
+    fn run(&mut self, thread: u32, ran: u64, until: u64) {
+        let answered = core::mem::take(&mut self.answered[thread as usize]);
+        let answered = answered.into_iter().filter(|&at| at <= until).count() as u32;
+        if answered > 0 && ran > 0 {
+            self.step(thread, Step::Answered(answered));
+        }
+        if ran > 0 {
+            self.step(thread, Step::Run(ran));
+        }
+    }
+
+    /// It is on no CPU for a while, and comes back to one that somebody else may have had until then.
+    fn sleep(&mut self, thread: u32, ns: u64, (since, until): (u64, u64), cpu: u16) {
+        let before = self.last_on.get(&cpu).filter(|&&other| other != thread);
+        let after = before.map(|&other| self.here(other)).filter(|done| done.steps > 0);
+        if let Some(done) = after {
+            self.order.awaited(done);
+        }
+        self.step(thread, Step::Sleep { ns, since, until, cpu, after });
     }
 
     fn step(&mut self, thread: u32, step: Step) {
@@ -282,6 +395,8 @@ impl Planner {
         self.now_in.push(None);
         self.on.push(None);
         self.made.push(Some(at));
+        self.left.push(None);
+        self.answered.push(Vec::new());
         self.order.add_thread();
         let maker = if by == thread { None } else { self.now_in[by as usize] };
         let (space, after) = match maker {
@@ -521,8 +636,8 @@ impl Planner {
         };
         let before: Vec<Done> = now.before_touch(page).collect();
         self.after(thread, before);
-        if write && self.spaces[space as usize].shows_zeros(page) {
-            self.step(thread, Step::Replace { page });
+        if write && let Some(shown) = self.spaces[space as usize].shows(page) {
+            self.step(thread, Step::Replace { page, shown });
         }
         let done = self.next(thread);
         self.step(thread, Step::Touch { page, write, count });

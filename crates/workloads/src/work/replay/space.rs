@@ -13,6 +13,9 @@ use crate::trace::recording::Pages;
 /// The pages that programs can have.
 pub const MAPPABLE: Range<u64> =
     PageRange::MAPPABLE.start.0..PageRange::MAPPABLE.start.0 + PageRange::MAPPABLE.pages;
+/// Pages that Linux maps together where one of a file is read, as far as it has them in memory (`fault_around_bytes`), and those of a page table.
+const AROUND: u64 = 16;
+const TABLE: u64 = 512;
 /// Pages that are mapped together where a fault shows that something must be there: a stack that grows, for one.
 const GUESS: u64 = 16;
 
@@ -53,6 +56,15 @@ impl Shows {
     }
 }
 
+/// What Linux shows in a page until it is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shown {
+    /// The page of zeros that all share.
+    Zeros,
+    /// A page of a file, which came with another one.
+    File,
+}
+
 /// A run of pages with one history. Nothing is mapped there if `mapped` is none; its history still counts.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
@@ -71,6 +83,8 @@ pub struct Space {
     zeros: BTreeSet<u64>,
     /// Other pages that were touched since they were mapped or dropped, so that something is there. A copy begins with none.
     filled: BTreeSet<u64>,
+    /// Pages of files that came with others that were read, copied where they are written: Linux shows the file's own until then.
+    around: BTreeSet<u64>,
     /// The latest of each thread.
     latest: BTreeMap<u32, u32>,
     /// All that is done here comes after this: the fork that made it, or that copied it.
@@ -122,19 +136,44 @@ impl Space {
     /// The page was touched.
     pub fn touch(&mut self, page: u64, write: bool, by: Done) {
         self.touched.insert(page, by);
-        let anonymous = self.at(page).is_some_and(|mapped| mapped.backing == Shows::Anonymous);
-        if !write && anonymous && !self.filled.contains(&page) {
+        let backing = self.at(page).map(|mapped| mapped.backing);
+        let is_new = !self.filled.contains(&page);
+        if !write && backing == Some(Shows::Anonymous) && is_new {
             self.zeros.insert(page);
         } else {
             self.zeros.remove(&page);
+            self.around.remove(&page);
             self.filled.insert(page);
+        }
+        if !write && is_new && matches!(backing, Some(Shows::File { shared: false, .. })) {
+            self.come_around(page);
         }
         self.note(by);
     }
 
-    /// Whether Linux would show the page of zeros there, which a write replaces.
-    pub fn shows_zeros(&self, page: u64) -> bool {
-        self.zeros.contains(&page)
+    /// With a page of a file come those around it: as many as `AROUND`, from its multiple or where the mapping begins.
+    fn come_around(&mut self, page: u64) {
+        // One mapping shows the file from one page on.
+        let exactly = |at: u64| {
+            let (start, piece) = self.piece(at)?;
+            let Mapped { backing: Shows::File { file, offset, .. }, prot } = piece.mapped? else {
+                return None;
+            };
+            Some((file, (offset + (at - start)).wrapping_sub(at), prot))
+        };
+        let same = |&other: &u64| exactly(other) == exactly(page);
+        let first = (page / AROUND * AROUND..page).rev().take_while(same).last().unwrap_or(page);
+        let end = (first + AROUND).min((page / TABLE + 1) * TABLE);
+        let came: Vec<u64> = (first..end).skip_while(|other| !same(other)).take_while(same).collect();
+        self.around.extend(came.into_iter().filter(|other| !self.filled.contains(other)));
+    }
+
+    /// What Linux takes out, and flushes, before a write to the page, which this core does not have there.
+    pub fn shows(&self, page: u64) -> Option<Shown> {
+        if self.zeros.contains(&page) {
+            return Some(Shown::Zeros);
+        }
+        self.around.contains(&page).then_some(Shown::File)
     }
 
     /// Whether nothing is known to be there, mapped or not.
@@ -143,9 +182,9 @@ impl Space {
         self.zeros.range(range()).next().is_none() && self.filled.range(range()).next().is_none()
     }
 
-    /// What was there is gone. Returns it: pages of zeros, and others.
-    pub fn drop_all(&mut self, pages: Pages) -> [Vec<u64>; 2] {
-        [&mut self.zeros, &mut self.filled].map(|set| {
+    /// What was there is gone. Returns it: pages of zeros, those that came with others, and all that were touched.
+    pub fn drop_all(&mut self, pages: Pages) -> [Vec<u64>; 3] {
+        [&mut self.zeros, &mut self.around, &mut self.filled].map(|set| {
             let gone: Vec<u64> = set.range(pages.start..pages.end()).copied().collect();
             gone.iter().for_each(|page| {
                 set.remove(page);
@@ -155,8 +194,8 @@ impl Space {
     }
 
     /// These pages are there now, this far from where they were.
-    pub fn put_all(&mut self, pages: [Vec<u64>; 2], from: u64, to: u64) {
-        for (set, pages) in [&mut self.zeros, &mut self.filled].into_iter().zip(pages) {
+    pub fn put_all(&mut self, pages: [Vec<u64>; 3], from: u64, to: u64) {
+        for (set, pages) in [&mut self.zeros, &mut self.around, &mut self.filled].into_iter().zip(pages) {
             set.extend(pages.into_iter().map(|page| page - from + to));
         }
     }

@@ -13,10 +13,10 @@ use quietmm::Prot;
 
 use super::order::Done;
 use super::plan::{Plan, Step, plan};
-use super::space::{MAPPABLE, Shows};
+use super::space::{MAPPABLE, Shown, Shows};
 use crate::trace::AnyTrace;
 use crate::trace::recording::{
-    About, Backing, Call, Event, Pages, RecordingEncoder, RecordingHeader, Rights, Shootdowns, What,
+    About, Backing, Call, Event, Pages, RecordingEncoder, RecordingHeader, Rights, Shootdowns, Victim, What,
 };
 
 fn recorded(events: &[(u32, u64, What<'_>)]) -> Vec<u8> {
@@ -135,9 +135,12 @@ impl<'a> Model<'a> {
             self.space[thread as usize] = Some(life.space);
         }
         let step = &life.steps[self.done[thread as usize] as usize];
-        if let Step::Await(done) = step
-            && !self.is_done(*done)
-        {
+        let awaited = match *step {
+            Step::Await(done) => Some(done),
+            Step::Sleep { after, .. } => after,
+            _ => None,
+        };
+        if awaited.is_some_and(|done| !self.is_done(done)) {
             return false;
         }
         self.act(thread, step);
@@ -156,7 +159,7 @@ impl<'a> Model<'a> {
         // As the core refuses them: a task would end early.
         let mappable = |pages: Pages| assert!(all(pages).all(|page| MAPPABLE.contains(&page)), "{pages:?}");
         match *step {
-            Step::Run(_) | Step::On(_) | Step::Sleep { .. } | Step::Await(_) => {}
+            Step::Run(_) | Step::Answered(_) | Step::On(_) | Step::Sleep { .. } | Step::Await(_) => {}
             Step::Map { pages, prot, .. } => {
                 mappable(pages);
                 for page in all(pages) {
@@ -177,7 +180,9 @@ impl<'a> Model<'a> {
                     assert_eq!(space.insert(page, prot), None, "{page} is mapped already");
                 }
             }
-            Step::Replace { page } => assert_eq!(space[&page], Prot::ReadWrite, "it is about to be written"),
+            Step::Replace { page, .. } => {
+                assert_eq!(space[&page], Prot::ReadWrite, "it is about to be written")
+            }
             Step::Touch { page, write, .. } => {
                 let prot = space[&page];
                 assert!(prot == Prot::ReadWrite || (prot == Prot::Read && !write), "no right to {page}");
@@ -410,7 +415,10 @@ fn what_must_have_been_there_is_added_and_counted() {
 
 /// Pages at which Linux replaces the page of zeros, by thread, in the order of its steps.
 fn replaced(plan: &Plan) -> Vec<Vec<u64>> {
-    let pages = |step: &Step| if let Step::Replace { page } = *step { Some(page) } else { None };
+    let pages = |step: &Step| match *step {
+        Step::Replace { page, shown: Shown::Zeros } => Some(page),
+        _ => None,
+    };
     plan.lives.iter().map(|life| life.steps.iter().filter_map(pages).collect()).collect()
 }
 
@@ -540,7 +548,140 @@ fn a_thread_sleeps_until_it_ran_first_if_times_are_known() {
     ];
     let firsts =
         |file: &[u8]| -> Vec<Step> { plan_of(file).lives.iter().map(|life| life.steps[0]).collect() };
-    let slept = |ns, until| Step::Sleep { ns, until, cpu: 0 };
-    assert_eq!(firsts(&recorded_as(&events, true)), [slept(90, 90), slept(30, 140), Step::Run(40)]);
+    let slept = |ns, until, after| Step::Sleep { ns, since: until - ns, until, cpu: 0, after };
+    // The second had the CPU after the first, which had slept, run, mapped what it touched, and touched it.
+    let after = Some(Done { thread: 0, steps: 4 });
+    let slept = [slept(90, 90, None), slept(30, 140, after), Step::Run(40)];
+    assert_eq!(firsts(&recorded_as(&events, true)), slept);
     assert_eq!(firsts(&recorded_as(&events, false)), [10, 20, 40].map(Step::Run));
+}
+
+#[test]
+fn a_thread_comes_back_to_its_cpu_after_whoever_had_it_and_what_it_ran_before_comes_first() {
+    let file = recorded_at(&[
+        (0, 0, 0, start(0, false)),
+        (0, 1, 0, start(0, true)),
+        (10, 0, 10, What::Name("one")),
+        // It came when the first had run for 20 more; for 60 of 70 that one could have gone on.
+        (35, 1, 0, What::Sleep { ns: 35 }),
+        (90, 1, 55, What::Name("other")),
+        (100, 0, 20, What::Sleep { ns: 10 }),
+        (200, 1, 5, What::Sleep { ns: 105 }),
+        // Another program had the CPU for 10 of the 50 of a call, which is told at its end.
+        (300, 0, 0, What::Sleep { ns: 10 }),
+        (300, 0, 3, What::Unmap { pages: pages(1, 1), call: Call { took: 40, stack: 0 } }),
+    ]);
+    let plan = plan_of(&file);
+    let slept = |ns, (since, until), after: Option<(u32, u32)>| Step::Sleep {
+        ns,
+        since,
+        until,
+        cpu: 0,
+        after: after.map(|(thread, steps)| Done { thread, steps }),
+    };
+    assert_eq!(
+        plan.lives[0].steps[..5],
+        [
+            Step::Run(10),
+            Step::Run(20),
+            slept(10, (30, 100), Some((1, 3))),
+            slept(10, (100, 260), Some((1, 4))),
+            Step::Run(3),
+        ]
+    );
+    assert_eq!(
+        plan.lives[1].steps[..4],
+        [slept(35, (0, 35), Some((0, 2))), Step::Run(55), Step::Run(5), slept(105, (95, 200), Some((0, 3))),]
+    );
+    assert!(
+        plan.lives.iter().zip([[2, 3], [3, 4]]).all(|(life, awaited)| life.awaited.starts_with(&awaited))
+    );
+}
+
+#[test]
+fn requests_to_flush_that_a_thread_answered_while_it_ran_are_told_and_not_those_in_its_calls() {
+    let shot = |at, victim| (at, 1, 0, What::Shootdown { victim: Victim::Thread(victim), pages: 1 });
+    let file = recorded_at(&[
+        (0, 0, 0, start(0, false)),
+        (0, 1, 0, start(0, true)),
+        shot(10, 0),
+        shot(20, 0),
+        shot(70, 0),
+        (100, 0, 60, What::Unmap { pages: pages(1, 1), call: Call { took: 40, stack: 0 } }),
+        (150, 0, 50, What::Name("later")),
+        // While it was about to leave its CPU, and when it had.
+        shot(155, 0),
+        shot(170, 0),
+        (190, 0, 10, What::Sleep { ns: 30 }),
+        (200, 0, 10, What::End),
+    ]);
+    let steps = plan_of(&file).lives.remove(0).steps;
+    let own: Vec<_> =
+        steps.into_iter().filter(|step| !matches!(step, Step::Sleep { .. } | Step::Await(_))).collect();
+    let end = Step::End { ends: false, cut: false };
+    let run = |answered, ns| [Step::Answered(answered), Step::Run(ns)];
+    assert_eq!(own, [&run(2, 60)[..], &[Step::Run(50)], &run(1, 10), &[Step::Run(10), end]].concat());
+}
+
+#[test]
+fn with_a_page_of_a_file_those_around_it_come_and_the_first_write_to_one_copies_it() {
+    let map = |start, count, shared, offset| What::Map {
+        pages: pages(start, count),
+        rights: Rights::from_bits(3),
+        backing: match shared {
+            true => Backing::Shared { file: 0, offset },
+            false => Backing::Private { file: 0, offset },
+        },
+        populate: false,
+        call: NO_CALL,
+    };
+    // What is done besides, and where pages of files are replaced then.
+    let replaced = |events: &[What<'static>]| -> Vec<u64> {
+        let first = [start(0, false), What::File("/file"), map(160, 40, false, 7)];
+        let all: Vec<_> = first.iter().chain(events).map(|&what| (0, 0, what)).collect();
+        let pages = |step: &Step| match *step {
+            Step::Replace { page, shown: Shown::File } => Some(page),
+            _ => None,
+        };
+        planned(&all).lives[0].steps.iter().filter_map(pages).collect()
+    };
+    let writes = |pages: &[u64]| pages.iter().map(|&page| touch(page)).collect::<Vec<_>>();
+    // From a multiple of 16 on, each once; what was read itself the core has, and copies by itself.
+    let all: Vec<u64> = (155..200).chain(160..200).collect();
+    assert_eq!(
+        replaced(&[&[read(181)][..], &writes(&all)].concat()),
+        (176..192).filter(|&page| page != 181).collect::<Vec<_>>()
+    );
+    // Nothing comes with a write, nor with what was written before.
+    assert_eq!(replaced(&writes(&[181, 182])), []);
+    assert_eq!(replaced(&[touch(181), read(181), touch(182)]), []);
+    // Whoever read it first found nothing there.
+    assert_eq!(replaced(&[read(181), read(182), touch(182), touch(183)]), [183]);
+    // Written before, dropped, or mapped anew in between: then nothing of the file is shown there.
+    assert_eq!(replaced(&[touch(182), read(181), touch(182), touch(183)]), [183]);
+    assert_eq!(replaced(&[read(181), advise(182, 1, 4), touch(182), touch(183)]), [183]);
+    assert_eq!(replaced(&[read(181), map(182, 1, false, 29), touch(182), touch(183)]), [183]);
+    // Moved: it goes along.
+    let moves = What::Move { from: pages(182, 1), to: pages(400, 1), call: NO_CALL };
+    assert_eq!(replaced(&[read(181), moves, touch(400)]), [400]);
+    // Where the mapping begins within such 16 pages it is 16 from there on, up to its end.
+    assert_eq!(
+        replaced(&[&[map(500, 40, false, 0), read(507)][..], &writes(&[499, 500, 511, 512])].concat()),
+        [500, 511]
+    );
+    assert_eq!(
+        replaced(&[&[map(580, 40, false, 0), read(581)][..], &writes(&[580, 595, 596])].concat()),
+        [580, 595]
+    );
+    assert_eq!(
+        replaced(&[&[map(640, 4, false, 0), read(641)][..], &writes(&[640, 643, 644])].concat()),
+        [640, 643]
+    );
+    // Only of the same mapping: as it shows the file, with these rights, and not of what is shared.
+    let other = [map(700, 4, false, 0), map(704, 4, false, 9), map(708, 4, false, 8)];
+    assert_eq!(replaced(&[&other[..], &[read(705)], &writes(&[703, 704, 707, 708])].concat()), [704, 707]);
+    let rights = What::Protect { pages: pages(184, 8), rights: Rights::from_bits(1), call: NO_CALL };
+    let back = What::Protect { pages: pages(184, 8), rights: Rights::from_bits(3), call: NO_CALL };
+    assert_eq!(replaced(&[rights, read(181), back, touch(183), touch(184)]), [183]);
+    assert_eq!(replaced(&[map(800, 16, true, 0), read(801), touch(802)]), []);
 }
