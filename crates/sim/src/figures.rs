@@ -239,7 +239,7 @@ figures! {
         AROUND_REPLACED "trace_around_replaced" "pages of files replaced" "" 0 Neither
             "first writes to pages of files that came with others: Linux copies and flushes them there";
         NESTED_FLUSHES "trace_nested_flushes" "nested flushes" "" 0 Neither
-            "calls that found nothing while others were under way: Linux may flush all then, and this counts only";
+            "calls that found nothing and ended while others were under way: Linux flushes all then";
         LEFT_ASKED "trace_left_asked" "CPUs that had left" "" 0 Neither
             "requests to flush of CPUs that have left the space: Linux sends them, and this counts only";
         SHOOTDOWN_16 "shootdown_16_cpus_2_sockets_us" "shootdown 16 CPUs/2 sockets" "us" 2 Less

@@ -143,7 +143,7 @@ pub enum Tally {
     ZerosReplaced,
     /// Pages of files of a recording that came with others, and then were written to where they are copied: likewise.
     AroundReplaced,
-    /// Calls of a recording that took out nothing and ended while others were under way: the most of them that Linux flushes for.
+    /// Calls of a recording that took out nothing and ended while others were under way: Linux flushes all of the space then, and this core does not.
     NestedFlushes,
     /// CPUs that Linux asks for a flush of a recording's although they have left the space, and this core does not.
     LeftAsked,

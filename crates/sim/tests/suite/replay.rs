@@ -321,6 +321,39 @@ fn the_first_write_to_a_page_of_a_file_that_came_with_another_interrupts() {
 }
 
 #[test]
+fn a_call_that_found_nothing_and_ended_while_another_was_under_way_interrupts_as_on_linux() {
+    const MS: u64 = 1_000_000;
+    let counts = |took: u64, policies: &str| {
+        let mut events = vec![
+            (0, 0, (0, 0, start(0, false))),
+            (0, 1, (1, 0, start(0, true))),
+            (0, 0, (0, 0, map(1000, 8))),
+        ];
+        // Each tells the kernel to drop what is not there, and the first one's call ends before the other one's.
+        for round in 1..=20 {
+            let drop = |start, took| What::Advise {
+                pages: pages(start, 4),
+                advice: 4,
+                call: Call { took, stack: 0 },
+            };
+            events.push((round * MS, 0, (0, MS, drop(1000, 1000))));
+            events.push((round * MS + 1000, 1, (1, MS, drop(1004, took))));
+        }
+        let machine = machine("uma-8").with_cpus(2).expect("a machine");
+        let trace = Some(recorded_at(&events));
+        let report = run(&RunSpec { machine, trace, policy: policy(policies), ..spec(Workload::Replay) });
+        sound(&report);
+        let counted = report.metrics.iter().any(|metric| metric.key == "trace_nested_flushes");
+        (report.count("nr_tlb_remote_flush_received"), counted.then(|| report.count("trace_nested_flushes")))
+    };
+    let (overlapping, apart) = (counts(1500, "linux"), counts(500, "linux"));
+    assert!(overlapping.0 >= 19 && overlapping.1 == Some(20), "{overlapping:?}");
+    assert!(apart.0 <= 1 && apart.1 == Some(0), "{apart:?}");
+    let quiet = counts(1500, "linux+unmap=quiet");
+    assert!(quiet.0 <= 1 && quiet.1.is_none(), "{quiet:?}");
+}
+
+#[test]
 fn who_interrupts_another_cpu_was_not_on_it() {
     const MS: u64 = 1_000_000;
     // Each on a CPU of its own, and one gives a page back every tenth of a millisecond. Were it taken to the CPU that it interrupts, which the

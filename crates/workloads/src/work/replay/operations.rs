@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use quietmm::addr::Nanos;
 use quietmm::platform::WaitKey;
 use quietmm::policy::Unmap;
-use quietmm::{Advice, CpuId, Error, FileId, Manager, PageNumber, PageRange, SpaceId, UserAccess};
+use quietmm::{CpuId, Error, FileId, Manager, PageNumber, PageRange, SpaceId, UserAccess};
 
 use super::order::Done;
 use super::plan::{Life, Plan, Step, plan};
@@ -42,8 +42,8 @@ struct World {
     nursery: SpaceId,
     /// There are as many CPUs as there were: threads run where they ran. Otherwise the scheduler finds a place.
     keeps_cpus: bool,
-    /// Of each space, how many calls take pages out of it at this moment, if Linux's own flushes are played.
-    taking: Option<Vec<AtomicU32>>,
+    /// What Linux flushes besides is played.
+    as_linux: bool,
     /// When the replay began, and how far it has been behind the recording where a thread began to sleep, at most: nanoseconds.
     began: AtomicU64,
     behind: AtomicU64,
@@ -79,7 +79,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> 
         files: files.iter().map(|&pages| system.mm.create_file(pages.max(1))).collect::<Result<_, _>>()?,
         nursery: system.create_space()?,
         keeps_cpus,
-        taking: as_linux.then(|| (0..spaces).map(|_| AtomicU32::new(0)).collect()),
+        as_linux,
         began: AtomicU64::new(u64::MAX),
         behind: AtomicU64::new(0),
         lives,
@@ -110,8 +110,6 @@ struct Thread<'a, 'p, M: Machine> {
     world: &'a World,
     me: u32,
     space: SpaceId,
-    /// The same space's number in the recording; none in the nursery.
-    number: Option<u32>,
     /// Nanoseconds that page faults have taken here: the recorded time on a CPU has those of the recorded machine.
     owed: u64,
 }
@@ -122,7 +120,7 @@ fn range(pages: Pages) -> PageRange {
 
 impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
     fn new(system: &'a System<'p, M>, world: &'a World, me: u32) -> Self {
-        Thread { system, world, me, space: world.nursery, number: None, owed: 0 }
+        Thread { system, world, me, space: world.nursery, owed: 0 }
     }
 
     fn machine(&self) -> &'p M {
@@ -164,7 +162,6 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         let there = self.world.spaces.with(&self.system.mm, |spaces| spaces[space as usize]);
         // Whoever makes it is waited for.
         self.space = there.unwrap_or(self.world.nursery);
-        self.number = there.is_some().then_some(space);
         self.system.change_space(self.space);
     }
 
@@ -213,26 +210,20 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                     mm.space(space).map(range(pages), backing, prot)
                 })?;
             }
-            Step::Unmap { pages, empty } => {
-                self.call(Op::Unmap, pages.count, |mm, space| {
-                    self.take_out(empty, || mm.space(space).unmap(range(pages)))
-                })?;
+            Step::Unmap { pages } => {
+                self.call(Op::Unmap, pages.count, |mm, space| mm.space(space).unmap(range(pages)))?;
             }
             Step::Protect { pages, prot } => {
                 self.call(Op::Protect, pages.count, |mm, space| mm.space(space).protect(range(pages), prot))?;
             }
-            Step::Advise { pages, advice: Advice::Drop, empty } => {
-                self.call(Op::Advise, pages.count, |mm, space| {
-                    self.take_out(empty, || mm.space(space).advise(range(pages), Advice::Drop))
-                })?;
-            }
-            Step::Advise { pages, advice, .. } => {
+            Step::Advise { pages, advice } => {
                 self.call(Op::Advise, pages.count, |mm, space| mm.space(space).advise(range(pages), advice))?;
             }
             Step::Move { pages, to } => {
                 let to = PageNumber(to);
                 self.call(Op::Move, pages.count, |mm, space| mm.space(space).move_range(range(pages), to))?;
             }
+            Step::FlushAll => self.flush_all()?,
             // Whoever flushes waits on its CPU.
             Step::Replace { page, shown } => self.faulted(u64::MAX, |thread| thread.replace(page, shown))?,
             Step::Touch { page, write, count } => {
@@ -273,28 +264,22 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         Ok(())
     }
 
-    /// A call takes pages out of the space. Linux counts such calls (`tlb_flush_pending`): one that ends while another is under way
-    /// cannot know which entries the other has cleared and not flushed, so it flushes everything, even if it found nothing itself
-    /// (`mm_tlb_flush_nested`). Of this core's calls each has the VMAs alone, and waits for the others: they are under way together
-    /// more often than Linux's. So these are counted, as the most that Linux would flush, and nobody is interrupted.
-    fn take_out(&self, empty: bool, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-        let taking = self.world.taking.as_ref().zip(self.number);
-        let Some(taking) = taking.map(|(taking, number)| &taking[number as usize]) else { return work() };
-        // Relaxed, all three: a number that says nothing of other memory.
-        taking.fetch_add(1, Ordering::Relaxed);
-        let done = work();
-        if empty && taking.load(Ordering::Relaxed) > 1 {
-            self.machine().tally(Tally::NestedFlushes, 1);
+    /// A call has taken nothing out of the space while another one was under way. Linux counts such calls (`tlb_flush_pending`): one that ends then cannot
+    /// know which entries the other has cleared and not flushed, so it flushes everything, even if it found nothing itself (`mm_tlb_flush_nested`). Of this
+    /// core's calls each has the VMAs alone, and waits for the others. Which calls it were is in the recording; those that found something flush anyway.
+    fn flush_all(&self) -> Result<(), Error> {
+        if !self.world.as_linux {
+            return Ok(());
         }
-        taking.fetch_sub(1, Ordering::Relaxed);
-        done
+        self.machine().tally(Tally::NestedFlushes, 1);
+        self.system.syscall(|mm| mm.space(self.space).flush())
     }
 
     /// The next write finds what was only read. Linux shows the one page of zeros there until then, or a page of a file that came with another
     /// one, takes it out, flushes the page, and has another in its place (`wp_page_copy`). This core's page was the program's own from the beginning,
     /// or was not there.
     fn replace(&self, page: u64, shown: Shown) -> Result<(), Error> {
-        if self.world.taking.is_none() {
+        if !self.world.as_linux {
             return Ok(());
         }
         let what = if shown == Shown::Zeros { Tally::ZerosReplaced } else { Tally::AroundReplaced };

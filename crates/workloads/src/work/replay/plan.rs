@@ -1,6 +1,6 @@
 //! From a recording to what each thread does: only what is possible, in an order that keeps what depends on each other.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use quietmm::{Advice, Prot};
@@ -36,14 +36,16 @@ pub enum Step {
     Await(Done),
     /// A new mapping. Nothing is mapped there.
     Map { pages: Pages, shows: Shows, prot: Prot },
-    /// All is mapped. Nothing is known to be there if `empty`.
-    Unmap { pages: Pages, empty: bool },
+    /// All is mapped.
+    Unmap { pages: Pages },
     /// All is mapped.
     Protect { pages: Pages, prot: Prot },
-    /// All is mapped. Nothing is known to be there if `empty`.
-    Advise { pages: Pages, advice: Advice, empty: bool },
+    /// All is mapped.
+    Advise { pages: Pages, advice: Advice },
     /// All is mapped, and nothing is at `to`.
     Move { pages: Pages, to: u64 },
+    /// The call before found nothing, and ended while another one of its space was under way: Linux flushes all.
+    FlushAll,
     /// The next step writes to a page that was only read: on Linux it replaces this.
     Replace { page: u64, shown: Shown },
     /// So many accesses to a page that is mapped with the right to do this.
@@ -121,7 +123,9 @@ pub fn plan(recording: &Recording<'_>) -> Plan {
     planner.knows_times = recording.header().about.times;
     planner.knows_cpus = recording.events().any(|event| event.cpu > 0);
     let mut departures = departures(recording).into_iter().peekable();
+    let nested = nested(recording);
     for (nth, event) in recording.events().enumerate() {
+        planner.nested = nested.contains(&nth);
         while let Some(departure) = departures.next_if(|departure| departure.at < event.at) {
             // Not one of which no time is left until the thread comes back.
             if departure.back >= nth {
@@ -131,6 +135,44 @@ pub fn plan(recording: &Recording<'_>) -> Plan {
         planner.take(&event);
     }
     planner.finish()
+}
+
+/// Calls that end while another one of their space is under way, each by the number of its event: those that may take something out.
+fn nested(recording: &Recording<'_>) -> BTreeSet<usize> {
+    let (mut calls, mut space_of, mut spaces) = (Vec::new(), BTreeMap::new(), 0);
+    for (nth, Event { at, thread, what, .. }) in recording.events().enumerate() {
+        match what {
+            What::Start { by, shares: true, .. } if by != thread => {
+                let space = space_of.get(&by).copied().unwrap_or(0);
+                space_of.insert(thread, space);
+            }
+            What::Start { .. } | What::Exec(_) => {
+                spaces += 1;
+                space_of.insert(thread, spaces);
+            }
+            What::Unmap { call, .. } | What::Protect { call, .. } | What::Advise { call, .. } if !matches!(what, What::Advise { advice: number, .. } if advice(number) != Some(Advice::Drop)) =>
+            {
+                calls.push((
+                    nth,
+                    space_of.get(&thread).copied().unwrap_or(0),
+                    at.saturating_sub(call.took),
+                    at,
+                ));
+            }
+            _ => {}
+        }
+    }
+    // When those behind began at the earliest, of each space.
+    let mut earliest: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut nested = BTreeSet::new();
+    for (nth, space, began, ended) in calls.into_iter().rev() {
+        let others = earliest.entry(space).or_insert(u64::MAX);
+        if *others < ended {
+            nested.insert(nth);
+        }
+        *others = began.min(*others);
+    }
+    nested
 }
 
 /// A thread leaves its CPU.
@@ -204,6 +246,8 @@ struct Planner {
     mended: u64,
     knows_cpus: bool,
     knows_times: bool,
+    /// The event ended while another call of its space was under way.
+    nested: bool,
     /// When the last event was, and by how much it is earlier in the replay than it was.
     last: u64,
     skipped: u64,
@@ -252,6 +296,7 @@ impl Planner {
             mended: 0,
             knows_cpus: false,
             knows_times: false,
+            nested: false,
             last: 0,
             skipped: 0,
         }
@@ -517,25 +562,34 @@ impl Planner {
         self.spaces[space as usize].set(pages, Some(mapped), done);
     }
 
-    /// Unmaps what is mapped there.
-    fn clear(&mut self, thread: u32, space: u32, pages: Pages) {
+    /// Unmaps what is mapped there. Returns whether something was, of which nothing is known to have come.
+    fn clear(&mut self, thread: u32, space: u32, pages: Pages) -> bool {
         let runs = self.spaces[space as usize].runs(pages);
         if runs.is_empty() {
-            return;
+            return false;
         }
         let before = self.spaces[space as usize].before_change(pages);
         self.after(thread, before);
+        let empty = self.spaces[space as usize].is_empty(pages);
         for run in runs {
             let done = self.next(thread);
-            let empty = self.spaces[space as usize].is_empty(run);
-            self.step(thread, Step::Unmap { pages: run, empty });
+            self.step(thread, Step::Unmap { pages: run });
             self.spaces[space as usize].set(run, None, done);
         }
+        empty
     }
 
     fn unmap(&mut self, thread: u32, space: u32, pages: Pages) {
         if let Some(pages) = user(pages) {
-            self.clear(thread, space, pages);
+            let empty = self.clear(thread, space, pages);
+            self.took_out(thread, empty);
+        }
+    }
+
+    /// The end of a call that takes something out, or nothing.
+    fn took_out(&mut self, thread: u32, nothing: bool) {
+        if nothing && self.nested {
+            self.step(thread, Step::FlushAll);
         }
     }
 
@@ -561,16 +615,17 @@ impl Planner {
         }
         let before = self.spaces[space as usize].before_change(pages);
         self.after(thread, before);
+        let empty = self.spaces[space as usize].is_empty(pages);
         for run in runs {
             let done = self.next(thread);
             let now = &mut self.spaces[space as usize];
-            let empty = now.is_empty(run);
             now.advise(run, done);
             if advice == Advice::Drop {
                 now.drop_all(run);
             }
-            self.step(thread, Step::Advise { pages: run, advice, empty });
+            self.step(thread, Step::Advise { pages: run, advice });
         }
+        self.took_out(thread, empty && advice == Advice::Drop);
     }
 
     fn remap(&mut self, thread: u32, space: u32, from: Pages, to: Pages) {

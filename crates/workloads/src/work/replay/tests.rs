@@ -159,7 +159,12 @@ impl<'a> Model<'a> {
         // As the core refuses them: a task would end early.
         let mappable = |pages: Pages| assert!(all(pages).all(|page| MAPPABLE.contains(&page)), "{pages:?}");
         match *step {
-            Step::Run(_) | Step::Answered(_) | Step::On(_) | Step::Sleep { .. } | Step::Await(_) => {}
+            Step::Run(_)
+            | Step::Answered(_)
+            | Step::FlushAll
+            | Step::On(_)
+            | Step::Sleep { .. }
+            | Step::Await(_) => {}
             Step::Map { pages, prot, .. } => {
                 mappable(pages);
                 for page in all(pages) {
@@ -380,7 +385,7 @@ fn pages_that_nobody_can_have_are_left_out_and_counted() {
     );
     assert_eq!(steps[1..3], [16, 17].map(|page| Step::Touch { page, write: true, count: 1 }));
     assert!(matches!(steps[3], Step::Map { pages: Pages { start: 18, count: 14 }, .. }), "{steps:?}");
-    assert_eq!(steps[5], Step::Unmap { pages: inside, empty: false });
+    assert_eq!(steps[5], Step::Unmap { pages: inside });
 }
 
 #[test]
@@ -408,7 +413,7 @@ fn what_must_have_been_there_is_added_and_counted() {
     let steps = &plan.lives[0].steps;
     assert!(matches!(steps[0], Step::Map { pages: Pages { start: 96, count: 16 }, .. }), "{steps:?}");
     assert!(
-        matches!(steps[2], Step::Unmap { pages: Pages { start: 96, count: 14 }, empty: false }),
+        matches!(steps[2], Step::Unmap { pages: Pages { start: 96, count: 14 } }),
         "what lies under it: {steps:?}"
     );
 }
@@ -483,26 +488,40 @@ fn the_first_write_to_what_was_only_read_replaces_the_page_of_zeros_and_no_other
 }
 
 #[test]
-fn a_call_that_finds_nothing_is_told_from_one_that_does() {
-    let plan = planned(&[
-        (0, 0, start(0, false)),
-        (0, 0, map(100, 8)),
-        (0, 0, advise(100, 8, 4)),
-        (0, 0, read(101)),
-        (0, 0, touch(102)),
-        (0, 0, advise(100, 1, 4)),
-        (0, 0, advise(101, 1, 4)),
-        (0, 0, advise(100, 8, 4)),
-        (0, 0, advise(100, 8, 4)),
-        (0, 0, touch(103)),
-        (0, 0, unmap(100, 2)),
-        (0, 0, unmap(100, 8)),
-    ]);
-    let empty = plan.lives[0].steps.iter().filter_map(|step| match *step {
-        Step::Advise { empty, .. } | Step::Unmap { empty, .. } => Some(empty),
-        _ => None,
-    });
-    assert_eq!(empty.collect::<Vec<_>>(), [true, true, false, false, true, true, false]);
+fn a_call_that_finds_nothing_and_ends_while_another_one_is_under_way_flushes_all() {
+    let call = |took| Call { took, stack: 0 };
+    let drops = |start, count, took| What::Advise { pages: pages(start, count), advice: 4, call: call(took) };
+    let unmaps = |start, count, took| What::Unmap { pages: pages(start, count), call: call(took) };
+    let starts = [
+        (0, 0, 0, start(0, false)),
+        (0, 1, 0, start(0, true)),
+        (0, 0, 0, map(100, 8)),
+        (0, 0, 0, map(200, 50)),
+        (0, 1, 0, read(101)),
+        (0, 1, 0, touch(102)),
+    ];
+    // Where the first thread flushes all, by the second one's call, which has begun 15 before its end at 100.
+    let flushes = |others: bool, calls: &[(u64, What<'static>)]| {
+        let mut events = starts.to_vec();
+        // A process of its own.
+        events.push((0, 2, 0, start(0, false)));
+        events.extend(calls.iter().map(|&(at, what)| (at, 0, 0, what)));
+        events.push((100, if others { 2 } else { 1 }, 0, unmaps(200, 50, 15)));
+        let plan = plan_of(&recorded_at(&events));
+        plan.lives[0].steps.iter().filter(|step| **step == Step::FlushAll).count()
+    };
+    // It is under way when it has begun; what finds something flushes that anyway; nothing that is mapped is nothing to take.
+    assert_eq!(flushes(false, &[(85, drops(100, 1, 3)), (90, drops(100, 1, 3)), (99, drops(103, 5, 3))]), 2);
+    assert_eq!(flushes(false, &[(90, drops(101, 1, 3)), (91, drops(100, 8, 3)), (92, drops(100, 8, 3))]), 1);
+    assert_eq!(
+        flushes(false, &[(90, unmaps(103, 2, 3)), (91, unmaps(102, 3, 3)), (92, unmaps(102, 3, 3))]),
+        1
+    );
+    // Advice that takes nothing, rights, and what another process does.
+    let advice = What::Advise { pages: pages(100, 1), advice: 15, call: call(3) };
+    let rights = What::Protect { pages: pages(100, 1), rights: Rights::from_bits(1), call: call(3) };
+    assert_eq!(flushes(false, &[(90, advice), (92, rights)]), 0);
+    assert_eq!(flushes(true, &[(90, drops(100, 1, 3))]), 0);
 }
 
 #[test]
