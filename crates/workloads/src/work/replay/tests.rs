@@ -501,15 +501,16 @@ fn a_call_that_finds_nothing_and_ends_while_another_one_is_under_way_flushes_all
         (0, 1, 0, touch(102)),
     ];
     // Where the first thread flushes all, by the second one's call, which has begun 15 before its end at 100.
-    let flushes = |others: bool, calls: &[(u64, What<'static>)]| {
+    let flushes_beside = |other: What<'static>, others: bool, calls: &[(u64, What<'static>)]| {
         let mut events = starts.to_vec();
         // A process of its own.
         events.push((0, 2, 0, start(0, false)));
         events.extend(calls.iter().map(|&(at, what)| (at, 0, 0, what)));
-        events.push((100, if others { 2 } else { 1 }, 0, unmaps(200, 50, 15)));
+        events.push((100, if others { 2 } else { 1 }, 0, other));
         let plan = plan_of(&recorded_at(&events));
         plan.lives[0].steps.iter().filter(|step| **step == Step::FlushAll).count()
     };
+    let flushes = |others, calls: &[_]| flushes_beside(drops(200, 50, 15), others, calls);
     // It is under way when it has begun; what finds something flushes that anyway; nothing that is mapped is nothing to take.
     assert_eq!(flushes(false, &[(85, drops(100, 1, 3)), (90, drops(100, 1, 3)), (99, drops(103, 5, 3))]), 2);
     assert_eq!(flushes(false, &[(90, drops(101, 1, 3)), (91, drops(100, 8, 3)), (92, drops(100, 8, 3))]), 1);
@@ -522,6 +523,12 @@ fn a_call_that_finds_nothing_and_ends_while_another_one_is_under_way_flushes_all
     let rights = What::Protect { pages: pages(100, 1), rights: Rights::from_bits(1), call: call(3) };
     assert_eq!(flushes(false, &[(90, advice), (92, rights)]), 0);
     assert_eq!(flushes(true, &[(90, drops(100, 1, 3))]), 0);
+    // Of two changes of mappings one waits for the other.
+    let changes = [(90, drops(100, 1, 3)), (91, unmaps(103, 2, 3))];
+    assert_eq!(
+        [unmaps(200, 50, 15), drops(200, 50, 15)].map(|other| flushes_beside(other, false, &changes)),
+        [1, 2]
+    );
 }
 
 #[test]
