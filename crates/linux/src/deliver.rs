@@ -7,11 +7,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::errno::{Answer, Errno};
 use crate::frame::{Frame, Fx};
-use crate::kernel::{Flow, Linux};
+use crate::kernel::{AGAIN, Flow, Linux, RESTART};
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
 use crate::signal::{self, Info, act, bit, number};
 use crate::sync::Spin;
+use crate::trace::event;
 
 /// Signals of one kind that wait for a process or a thread.
 const MOST_WAITING: usize = 1024;
@@ -26,8 +27,9 @@ impl<M: Machine> Linux<'_, M> {
             Some(thread) => deaf(thread),
             None => process.threads.with(|threads| threads.iter().any(deaf)),
         };
-        // While it is blocked it waits all the same: `sigwait` may want it.
-        if process.action(signal).ignores(signal) && signal != number::KILL && !is_blocked() {
+        let is_traced = || process.threads.with(|threads| threads.iter().any(|thread| thread.traced.is()));
+        // While it is blocked it waits all the same: `sigwait` may want it. A tracer hears of it.
+        if process.action(signal).ignores(signal) && signal != number::KILL && !is_blocked() && !is_traced() {
             return;
         }
         let (pending, infos) = match thread {
@@ -67,6 +69,10 @@ impl<M: Machine> Linux<'_, M> {
     /// A signal that comes of what the thread itself did: one that it blocks or ignores ends it.
     pub(crate) fn force(&self, thread: &Arc<Thread>, info: Info) {
         let signal = info.signal;
+        if signal != number::KILL && Self::open_for(thread, signal) {
+            self.post(&thread.process, Some(thread), info);
+            return;
+        }
         let deaf = thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
         if deaf || thread.process.action(signal).handler < 2 {
             thread.process.die(signal);
@@ -82,14 +88,25 @@ impl<M: Machine> Linux<'_, M> {
         let repeat = |frame: &mut Frame, number: u64| {
             // The instruction has two bytes.
             frame.registers.rip = frame.registers.rip.wrapping_sub(2);
-            frame.registers.rax = number;
+            frame.registers.rax = if frame.registers.rax == RESTART.register() {
+                thread.restarts.store(number, Ordering::Relaxed);
+                crate::call::RESTART_CALL
+            } else {
+                number
+            };
         };
         loop {
             if thread.is_dying() {
+                self.stop_for_event(thread, frame, event::EXIT, thread.status().into());
                 self.end_thread(thread);
                 return Flow::Ends;
             }
-            if thread.process.is_stopped() {
+            if thread.is_to_trap() {
+                self.stop_for_group(thread, frame);
+                again = Self::again_of(thread, frame, again);
+                continue;
+            }
+            if thread.is_stopped() {
                 self.while_stopped(thread);
                 continue;
             }
@@ -105,12 +122,17 @@ impl<M: Machine> Linux<'_, M> {
                 if let Some(number) = again {
                     repeat(frame, number);
                 }
+                Self::goes_on(thread, frame);
                 return Flow::Goes;
             }
             let signal = signals.trailing_zeros() + 1;
             let told = self.told_to_go_on(&thread.process);
             // Another thread may have taken it.
             let Some(info) = self.take(thread, signal) else { continue };
+            let taken = self.stop_for_signal(thread, frame, info);
+            again = Self::again_of(thread, frame, again);
+            let Some(info) = taken else { continue };
+            let signal = info.signal;
             let action = thread.process.action(signal);
             if action.ignores(signal) {
                 continue;
@@ -125,7 +147,8 @@ impl<M: Machine> Linux<'_, M> {
                 continue;
             }
             if let Some(number) = again.take() {
-                if action.flags & act::RESTART != 0 {
+                thread.deadline.with(|at| *at = None);
+                if action.flags & act::RESTART != 0 && frame.registers.rax == AGAIN.register() {
                     repeat(frame, number);
                 } else {
                     frame.registers.rax = Errno::EINTR.register();
@@ -147,6 +170,7 @@ impl<M: Machine> Linux<'_, M> {
             if action.flags & act::RESET != 0 {
                 thread.process.actions.with(|all| all[signal as usize].handler = 0);
             }
+            self.stop_for_handler(thread, frame);
         }
     }
 

@@ -46,6 +46,9 @@ pub struct Frame {
     pub fx: Fx,
 }
 
+/// Why a program has entered: it calls.
+pub const CALL: u64 = 256;
+
 /// The selectors of a program's code and data: those of the machine's table.
 const CODE: u64 = 0x23;
 const DATA: u64 = 0x1b;

@@ -135,6 +135,14 @@ const MOST_UNKNOWN: usize = 1024;
 
 /// The call is to be made again, unless a handler says otherwise. No program sees this number.
 pub(crate) const AGAIN: Errno = Errno(512);
+/// The same, unless any handler has run; and the same by `restart_syscall`, until the time at which it would have ended. Tracers see these.
+pub(crate) const UNLESS_HANDLED: Errno = Errno(514);
+pub(crate) const RESTART: Errno = Errno(516);
+
+/// Whether a call is to be made again.
+pub(crate) fn is_again(error: Errno) -> bool {
+    [AGAIN, UNLESS_HANDLED, RESTART].contains(&error)
+}
 
 /// How `siginfo` says that a process has ended: why, and its code or signal.
 pub(crate) fn how_ended(status: u64) -> (i32, u64) {
@@ -314,6 +322,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             ends_with: 0,
             with_parent: AtomicU32::new(0),
             adjust: AtomicI32::new(0),
+            tracing: Default::default(),
             terminal: Spin::default(),
         });
         let null = self.directories(b"dev").get(b"null").ok().flatten().ok_or("no /dev/null")?;
@@ -528,6 +537,11 @@ impl<'p, M: Machine> Linux<'p, M> {
         how
     }
 
+    /// When a wait of so many nanoseconds ends: if it is made again, when it would have ended.
+    pub(crate) fn end_of_wait(&self, thread: &Thread, ns: u64) -> u64 {
+        thread.deadline.with(Option::take).unwrap_or_else(|| self.now().saturating_add(ns))
+    }
+
     /// Waits until `ready`, whatever signals come, but for one that ends the thread.
     pub(crate) fn wait_to_the_death(&self, thread: &Thread, key: WaitKey, mut ready: impl FnMut() -> bool) {
         // Each signal wakes it, and it looks.
@@ -638,7 +652,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             _ => (number::BUS, 3),
         };
         self.force(thread, Info { signal, code, word: at, value: 0 });
-        if thread.process.action(signal).handler < 2 {
+        if thread.process.action(signal).handler < 2 && !thread.traced.is() {
             let name = thread.process.place.with(|place| text(&place.name));
             let rip = frame.registers.rip;
             self.machine.note(format_args!("{name}: {error} (address {at:#x}, instruction {rip:#x})"));
@@ -661,8 +675,11 @@ impl<'p, M: Machine> Linux<'p, M> {
             16 | 19 => (7, frame.registers.rip),
             _ => (128, 0),
         };
+        if vector == 1 {
+            Self::stepped(thread, frame);
+        }
         let rip = frame.registers.rip;
-        if thread.process.action(signal).handler < 2 {
+        if thread.process.action(signal).handler < 2 && !thread.traced.is() {
             let name = thread.process.place.with(|place| text(&place.name));
             self.machine.note(format_args!("{name}: exception {vector} at {rip:#x}"));
         }
@@ -685,6 +702,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         }
         self.machine.enter_space(None);
         process.spent[0].fetch_add(thread.spent(self.now()), Ordering::Relaxed);
+        self.tracee_ended(thread);
         let last = process.threads.with(|threads| {
             threads.retain(|other| !Arc::ptr_eq(other, thread));
             threads.is_empty()
@@ -728,13 +746,24 @@ impl<'p, M: Machine> Linux<'p, M> {
             self.let_orphan_go_on(&child);
         }
         let status = process.dying.load(Ordering::SeqCst) | ENDED;
-        let parent = process.parent.load(Ordering::SeqCst);
-        let parent = self.processes.with(|all| all.get(&parent).cloned());
         process.borrows.store(false, Ordering::SeqCst);
         process.ended.store(status, Ordering::SeqCst);
+        self.tracer_ended(process);
+        if self.tells_tracer_of_end(process) {
+            self.changed(key_of(&**process));
+        } else {
+            self.tell_end(process);
+        }
+    }
+
+    /// The parent of a process that has ended hears of it, and the process goes if nobody wants to.
+    pub(crate) fn tell_end(&self, process: &Arc<Process>) {
+        let parent = process.parent.load(Ordering::SeqCst);
+        let parent = self.processes.with(|all| all.get(&parent).cloned());
         let wanted = parent.as_ref().is_some_and(|parent| {
             let action = parent.action(number::CHILD);
-            action.handler != 1 && action.flags & act::NO_WAIT == 0
+            let traces = process.tracing.by.load(Ordering::SeqCst) == parent.pid;
+            traces || action.handler != 1 && action.flags & act::NO_WAIT == 0
         });
         if !wanted && process.pid != 1 {
             self.processes.with(|all| all.remove(&process.pid));
@@ -743,7 +772,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         if let Some(parent) = parent {
             if process.ends_with != 0 {
                 let word = u64::from(process.pid);
-                let (code, value) = how_ended(status);
+                let (code, value) = how_ended(process.ended.load(Ordering::SeqCst));
                 self.post(&parent, None, Info { signal: process.ends_with, code, word, value });
             }
             self.machine.wake(key_of(&*parent));

@@ -7,6 +7,7 @@
 //! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
 //! | [`archive`], `furnish`, [`tree`], [`path`], `open` | the files: what came with the machine, what is there besides, directories, names, what is open |
 //! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `stop` | what programs tell each other |
+//! | `trace` | how one looks into another and steers it |
 //! | `numbered`, `semaphores`, `messages`, `shared`; `mailbox` | the same by System V; by POSIX |
 //! | `epoll`, `timer`, `requests` | what they wait for |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
@@ -65,6 +66,7 @@ pub mod sync;
 mod terminal;
 mod termios;
 mod timer;
+mod trace;
 pub mod tree;
 mod watches;
 

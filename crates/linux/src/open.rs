@@ -9,7 +9,7 @@ use crate::epoll::Epoll;
 use crate::errno::Errno;
 use crate::mailbox::Mailbox;
 use crate::pipe::{End, Way};
-use crate::process::Process;
+use crate::process::{Memory, Process};
 use crate::socket::Socket;
 use crate::sync::{Mutex, Spin};
 use crate::terminal::Side;
@@ -65,6 +65,8 @@ pub enum Kind {
     Timer(Timer, u64),
     /// Signals that can be read (`signalfd`).
     Signals(AtomicU64),
+    /// What a process has in memory, by its addresses.
+    Space(Weak<Memory>, Arc<Inode>),
     /// A process (`pidfd`).
     Process(Arc<Process>),
     /// What is to be heard of files (`inotify`).
@@ -213,6 +215,7 @@ impl Open {
             | Kind::Directory(inode)
             | Kind::Device(_, inode)
             | Kind::Text(_, inode)
+            | Kind::Space(_, inode)
             | Kind::Master(_, inode)
             | Kind::Slave(_, inode) => Some(inode),
             _ => None,

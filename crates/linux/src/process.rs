@@ -16,6 +16,7 @@ use crate::stop::Stopping;
 use crate::sync::{Mutex, Spin};
 use crate::terminal::Terminal;
 use crate::timer::Timer;
+use crate::trace::{Traced, Tracing};
 use crate::tree::{Inode, Leaving, Left};
 
 /// A file that is mapped.
@@ -152,6 +153,8 @@ pub(crate) struct Process {
     pub with_parent: AtomicU32,
     /// By how many thousandths of all memory it is ended sooner, or later, than others when there is no more.
     pub adjust: AtomicI32,
+    /// Whom it traces, and who traces it.
+    pub tracing: Tracing,
     /// The terminal of its session.
     pub terminal: Spin<Option<Arc<Terminal>>>,
 }
@@ -227,8 +230,14 @@ pub struct Thread {
     pub(crate) began: u64,
     pub(crate) waited: AtomicU64,
     pub(crate) waits_since: AtomicU64,
-    /// This thread alone is to end: another one runs a new program.
+    /// This thread alone is to end: it wants to, with this code, or another one runs a new program.
     pub(crate) dying: AtomicBool,
+    pub(crate) code: AtomicU32,
+    /// When a wait ends that was interrupted and is made again; and the call that `restart_syscall` makes again.
+    pub(crate) deadline: Spin<Option<u64>>,
+    pub(crate) restarts: AtomicU64,
+    /// Who looks into it.
+    pub(crate) traced: Traced,
 }
 
 impl Thread {
@@ -254,6 +263,10 @@ impl Thread {
             waited: AtomicU64::new(0),
             waits_since: AtomicU64::new(0),
             dying: AtomicBool::new(false),
+            code: AtomicU32::new(0),
+            deadline: Spin::default(),
+            restarts: AtomicU64::new(0),
+            traced: Traced::default(),
         })
     }
 
@@ -308,14 +321,27 @@ impl Thread {
         self.dying.load(Ordering::SeqCst) || self.process.dying.load(Ordering::SeqCst) != 0
     }
 
+    /// Its process is stopped, and nobody wants it to go on all the same.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.process.is_stopped() && !self.traced.passes.load(Ordering::SeqCst)
+    }
+
+    /// How it ends, as `wait4` says it.
+    pub(crate) fn status(&self) -> u32 {
+        match self.process.dying.load(Ordering::SeqCst) {
+            0 => self.code.load(Ordering::Relaxed) << 8,
+            status => (status & !ENDED) as u32,
+        }
+    }
+
     /// Whether a wait is to end.
     pub(crate) fn is_interrupted(&self) -> bool {
-        self.is_dying() || self.signals() != 0
+        self.is_dying() || self.signals() != 0 || self.is_to_trap()
     }
 
     /// Whether anything is to be done before it goes on.
     pub fn has_work(&self) -> bool {
-        self.is_interrupted() || self.process.is_stopped() || self.moves.load(Ordering::Relaxed)
+        self.is_interrupted() || self.is_stopped() || self.moves.load(Ordering::Relaxed)
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn threads_of(directory: &Inode) -> Option<u32> {
 }
 
 /// What is shown of each process, and of each thread.
-const FILES: [(&str, Made); 27] = [
+const FILES: [(&str, Made); 28] = [
     ("stat", Made::Stat),
     ("status", Made::Status),
     ("statm", Made::Statm),
@@ -88,6 +88,7 @@ const FILES: [(&str, Made); 27] = [
     ("projid_map", Made::Fixed(ALL_IDS)),
     ("setgroups", Made::Fixed("allow\n")),
     ("coredump_filter", Made::Fixed("00000033\n")),
+    ("mem", Made::Space),
 ];
 
 /// All users and groups are what they are.
@@ -183,7 +184,11 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Vec<(Vec<u8>, Arc<Inode>)> {
         let number = |n: u64| SHOWN | u64::from(number) << 8 | n;
         let file = |(n, (name, made)): (u64, (&str, Made))| {
-            let rights = if matches!(made, Made::Name | Made::Adjust) { 0o644 } else { 0o444 };
+            let rights = match made {
+                Made::Name | Made::Adjust => 0o644,
+                Made::Space => 0o600,
+                _ => 0o444,
+            };
             let body = Body::MadeOf(pid, tid, made);
             (name.as_bytes().to_vec(), Inode::new(number(n), mode::FILE | rights, self.clock(), body))
         };
@@ -249,6 +254,8 @@ impl<M: Machine> Linux<'_, M> {
             Made::Sockets(table) => self.connections(table),
             Made::HostName => return [self.host.with(|host| host.clone()), b"\n".to_vec()].concat(),
             Made::Opened(number) => self.tell_open(process, number.into()),
+            // It is opened as itself.
+            Made::Space => String::new(),
             Made::Swaps => {
                 let usage = self.mm.swap().usage();
                 let line = format!("{:<40}partition\t{}\t\t{}\t\t-2\n", "/dev/vda", usage.slots * 4, usage.used * 4);
@@ -334,10 +341,18 @@ impl<M: Machine> Linux<'_, M> {
         let meant = |thread: &&Arc<Thread>| tid.is_none_or(|tid| thread.tid == tid);
         match () {
             () if process.ended.load(Ordering::SeqCst) != 0 => "Z (zombie)",
+            () if self.is_held(process, tid) => "t (tracing stop)",
             () if process.is_stopped() => "T (stopped)",
             () if process.threads.with(|all| all.iter().filter(meant).all(sleeps)) => "S (sleeping)",
             () => "R (running)",
         }
+    }
+
+    /// Whether a tracer holds a thread, or the first.
+    fn is_held(&self, process: &Process, tid: Option<u32>) -> bool {
+        let meant = |thread: &&Arc<Thread>| thread.tid == tid.unwrap_or(process.pid);
+        let thread = process.threads.with(|all| all.iter().find(meant).cloned());
+        thread.is_some_and(|thread| thread.traced.state.with(|state| state.stop.is_some()))
     }
 
     fn status(&self, process: &Arc<Process>, tid: Option<u32>, name: &str) -> String {
@@ -364,6 +379,7 @@ impl<M: Machine> Linux<'_, M> {
             let mask = thread.mask.load(Ordering::SeqCst);
             (thread.pending.load(Ordering::SeqCst), mask, thread.within.with(|within| *within))
         });
+        let tracer = thread.as_ref().map_or(0, |thread| thread.traced.state.with(|state| state.tracer));
         let shared = process.pending.load(Ordering::SeqCst);
         let (ignored, caught) = process.actions.with(|actions| {
             (
@@ -377,7 +393,7 @@ impl<M: Machine> Linux<'_, M> {
         let allowed = masked(cpus, has);
         let list = listed(cpus, has);
         format!(
-            "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{parent}\nTracerPid:\t0\nUid:\t{}\nGid:\t{}\n\
+            "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{parent}\nTracerPid:\t{tracer}\nUid:\t{}\nGid:\t{}\n\
              FDSize:\t{slots}\nGroups:\t{more}\nNStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{group}\nNSsid:\t{session}\nVmPeak:\t{size:>8} kB\nVmSize:\t{size:>8} kB\n\
              VmLck:\t{locked:>8} kB\nVmPin:\t{:>8} kB\nVmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\nRssAnon:\t{:>8} kB\nRssFile:\t{:>8} kB\nRssShmem:\t{:>8} kB\n\
              VmData:\t{size:>8} kB\nVmStk:\t{:>8} kB\nVmExe:\t{:>8} kB\nVmLib:\t{:>8} kB\nVmPTE:\t{:>8} kB\nVmSwap:\t{:>8} kB\nHugetlbPages:\t{:>8} kB\n\

@@ -16,6 +16,8 @@ use crate::sync::{Spin, key_of};
 pub(crate) struct Stopping {
     /// How often it was told to go on: whoever is about to stop it for a signal from before does not.
     told: u64,
+    /// The signal that stopped it.
+    pub signal: u32,
     /// See [`News`].
     pub news: Option<News>,
 }
@@ -62,6 +64,7 @@ impl<M: Machine> Linux<'_, M> {
                     }
                     was
                 });
+                self.trace_stops(process, true);
                 if was {
                     self.machine.wake(key_of(&process.stopping));
                     self.tell_parent(process, GOES_ON, number::CONTINUE);
@@ -83,14 +86,24 @@ impl<M: Machine> Linux<'_, M> {
         if signal != number::STOP && self.is_orphaned(process) {
             return;
         }
+        let parent = process.parent.load(Ordering::SeqCst);
+        // Who traces it hears of each thread.
+        let hears = process.tracing.by.load(Ordering::SeqCst) != parent;
         let stops = process.stopping.with(|stopping| {
             let stops = stopping.told == told && !process.stopped.swap(true, Ordering::SeqCst);
-            if stops {
+            if stopping.told == told {
+                stopping.signal = signal;
+            }
+            if stops && hears {
                 stopping.news = Some(News::Stopped(signal));
             }
             stops
         });
-        if stops {
+        if process.is_stopped() {
+            // Those whose tracers let them go on stop again.
+            self.trace_stops(process, false);
+        }
+        if stops && hears {
             self.tell_parent(process, STOPPED, signal);
         }
     }
@@ -99,7 +112,8 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn while_stopped(&self, thread: &Thread) {
         let process = &thread.process;
         if process.is_stopped() {
-            self.wait_to_the_death(thread, key_of(&process.stopping), || !process.is_stopped());
+            let goes = || !process.is_stopped() || thread.traced.is();
+            self.wait_to_the_death(thread, key_of(&process.stopping), goes);
         }
     }
 
@@ -107,7 +121,8 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn stops_here(&self, thread: &Thread) -> bool {
         let process = &thread.process;
         let signals = thread.signals();
-        if thread.is_dying() || signals == 0 {
+        // A tracer hears of it with all registers.
+        if thread.is_dying() || signals == 0 || thread.traced.is() {
             return false;
         }
         let signal = signals.trailing_zeros() + 1;

@@ -156,6 +156,8 @@ pub enum Made {
     Name,
     MemoryInfo,
     Swaps,
+    /// What lies in its memory, by its addresses.
+    Space,
     Score,
     Adjust,
     CpuInfo,

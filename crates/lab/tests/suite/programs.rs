@@ -177,6 +177,21 @@ fn names_and_what_may_be_done_with_them_are_as_on_the_host() {
     }
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn who_looks_into_others_and_steers_them_sees_what_it_sees_on_the_host() {
+    let scratch = Scratch::new("traced");
+    let program = built("traced", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    let well = "calls: 0\nmemory: 0\nsignals: 0\nsteps: 0\nmade: 0\nothers: 0\napart: 0\n";
+    assert_eq!(text(&host.stdout), well, "{}", text(&host.stderr));
+    for cpus in ["1", "4"] {
+        let ran = boot(&program, &["--cpus", cpus, "--memory", "64M"]);
+        assert_eq!(text(&ran.stdout), well, "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    }
+}
+
 /// A count that the summary tells.
 fn told(ran: &Output, name: &str) -> u64 {
     let errors = text(&ran.stderr);

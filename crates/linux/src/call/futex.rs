@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::areas::What;
 use crate::errno::{Answer, Errno};
 use crate::futex::Word;
-use crate::kernel::{AGAIN, Linux, Waited};
+use crate::kernel::{AGAIN, Linux, RESTART, Waited};
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
 use crate::sync::key_of;
@@ -62,7 +62,7 @@ impl<M: Machine> Linux<'_, M> {
                     time => {
                         let time = self.time(time)?;
                         Some(match (kind, what & REAL_TIME != 0) {
-                            (0, _) => self.now().saturating_add(time),
+                            (0, _) => self.end_of_wait(thread, time),
                             (_, true) => self.now().saturating_add(time.saturating_sub(self.clock())),
                             (_, false) => time,
                         })
@@ -79,7 +79,10 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 match how {
                     Waited::Late => Err(Errno::ETIMEDOUT),
-                    _ if until.is_some() => Err(Errno::EINTR),
+                    _ if until.is_some() => {
+                        thread.deadline.with(|at| *at = until);
+                        Err(RESTART)
+                    }
                     _ => Err(AGAIN),
                 }
             }

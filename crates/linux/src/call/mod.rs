@@ -11,6 +11,7 @@ mod mailboxes;
 mod names;
 mod number;
 mod poll;
+mod ptrace;
 mod queues;
 mod remote;
 mod requests;
@@ -37,7 +38,7 @@ use tasks::users::Which;
 
 use crate::errno::{Answer, Errno};
 use crate::frame::Frame;
-use crate::kernel::{AGAIN, Flow, Linux, Unknown};
+use crate::kernel::{Flow, Linux, Unknown, is_again};
 use crate::layout::text;
 use crate::machine::Machine;
 use crate::process::Thread;
@@ -125,6 +126,9 @@ fn keeps(number: u64) -> bool {
 
 /// "The current directory", where a directory's number is meant.
 const HERE: u64 = -100_i64 as u64;
+
+/// The call by which one is made again whose time goes on.
+pub(crate) const RESTART_CALL: u64 = n::restart_syscall;
 
 /// Does what is asked.
 pub fn call<M: Machine>(
@@ -331,8 +335,8 @@ pub fn call<M: Machine>(
         n::brk => linux.brk(thread, all),
         n::mremap => linux.mremap(thread, all),
         n::madvise => linux.madvise(thread, all),
-        n::process_vm_readv => linux.copy_remote(all, false),
-        n::process_vm_writev => linux.copy_remote(all, true),
+        n::process_vm_readv => linux.copy_remote(thread, all, false),
+        n::process_vm_writev => linux.copy_remote(thread, all, true),
         n::mincore => linux.mincore(thread, all),
         n::msync => linux.msync(thread, all),
         n::mlock => linux.mlock(thread, a, b, false),
@@ -356,6 +360,7 @@ pub fn call<M: Machine>(
             if last {
                 process.die((a as u32 & 0xff) << 8);
             }
+            thread.code.store(a as u32 & 0xff, Ordering::Relaxed);
             thread.dying.store(true, Ordering::SeqCst);
             Ok(0)
         }
@@ -467,7 +472,10 @@ pub fn call<M: Machine>(
         n::tgkill => linux.tgkill(thread, Some(a as u32), b as u32, c as u32),
         n::rt_sigqueueinfo => linux.sigqueue(thread, None, [a, b, c]),
         n::rt_tgsigqueueinfo => linux.sigqueue(thread, Some(b), [a, c, d]),
-        n::restart_syscall => Err(Errno::EINTR),
+        n::restart_syscall => match thread.restarts.swap(0, Ordering::Relaxed) {
+            0 => Err(Errno::EINTR),
+            number => call(linux, thread, frame, number),
+        },
         n::membarrier => linux.membarrier(a),
         n::socket => linux.socket(thread, a, b, c),
         n::socketpair => linux.socketpair(thread, [a, b, c, d]),
@@ -493,9 +501,8 @@ pub fn call<M: Machine>(
         n::pkey_mprotect if d as i32 == -1 => linux.mprotect(thread, all),
         n::pkey_mprotect => Err(Errno::EINVAL),
         n::reboot if a as u32 != 0xfee1_dead => Err(Errno::EINVAL),
-        n::io_uring_setup | n::userfaultfd | n::bpf | n::perf_event_open | n::ptrace | n::reboot => {
-            Err(Errno::EPERM)
-        }
+        n::io_uring_setup | n::userfaultfd | n::bpf | n::perf_event_open | n::reboot => Err(Errno::EPERM),
+        n::ptrace => linux.ptrace(thread, [a, b, c, d]),
         n::ioprio_get | n::ioprio_set => Ok(0),
         n::sched_rr_get_interval => linux.machine.write_user(b, &[0; 16]).map(|()| 0),
         // How addresses are chosen, and the like: one way only. It is kept.
@@ -541,14 +548,26 @@ pub fn call<M: Machine>(
 impl<M: Machine> Linux<'_, M> {
     /// A system call of the program that runs here.
     pub fn syscall(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Flow {
-        let number = frame.registers.error;
+        let mut number = frame.registers.error;
+        let mut skips = false;
+        if thread.traced.is() {
+            frame.registers.rax = Errno::ENOSYS.register();
+            if thread.traced.follows_calls() {
+                if !self.stop_for_call(thread, frame, true) {
+                    return self.leave(thread, frame, None);
+                }
+                // The tracer may have it make another call, or none.
+                number = frame.registers.error;
+                skips = number as i64 as i32 == -1;
+            }
+        }
         let arguments = frame.arguments();
-        let answer = call(self, thread, frame, number);
+        let answer = if skips { Ok(frame.registers.rax) } else { call(self, thread, frame, number) };
         self.settle();
         if self.notes_calls.load(Ordering::Relaxed) {
             self.note_call(thread, arguments, number, answer);
         }
-        let again = answer == Err(AGAIN);
+        let again = answer.is_err_and(is_again);
         match answer {
             // The registers are another program's, or those that a handler has kept.
             Ok(value) if replaces_registers(number) => {
@@ -557,7 +576,16 @@ impl<M: Machine> Linux<'_, M> {
             Ok(value) => frame.registers.rax = value,
             Err(error) => frame.registers.rax = error.register(),
         }
-        self.leave(thread, frame, again.then_some(number))
+        let again = again.then_some(number);
+        if thread.traced.is() {
+            if thread.traced.follows_calls() {
+                let _ = self.stop_for_call(thread, frame, false);
+            }
+            self.step_of_call(thread, frame);
+            let again = Self::again_of(thread, frame, again);
+            return self.leave(thread, frame, again);
+        }
+        self.leave(thread, frame, again)
     }
 
     /// System calls that were asked for and are not there.

@@ -292,6 +292,14 @@ impl<M: Machine> Linux<'_, M> {
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
             Body::Socket => Kind::Text(Vec::new(), inode.clone()),
             Body::Made(made) => Kind::Text(self.made(&thread.process, None, *made)?, inode.clone()),
+            Body::MadeOf(pid, _, Made::Space) => {
+                let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
+                if !self.may_look_into(thread, &process) {
+                    return Err(Errno::EACCES);
+                }
+                let memory = process.memory.with(|memory| memory.as_ref().map(Arc::downgrade));
+                Kind::Space(memory.unwrap_or_default(), inode.clone())
+            }
             Body::MadeOf(pid, tid, made) => {
                 let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
                 Kind::Text(self.made(&process, *tid, *made)?, inode.clone())

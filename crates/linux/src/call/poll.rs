@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use crate::epoll::{DEEPEST, Looks};
 use crate::errno::{Answer, Errno};
-use crate::kernel::{Linux, Waited};
+use crate::kernel::{Linux, RESTART, UNLESS_HANDLED, Waited};
 use crate::machine::Machine;
 use crate::open::{Counter, Kind, Open};
 use crate::pipe::Way;
@@ -170,8 +170,14 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// Waits until one is ready.
-    fn wait_for_any(&self, thread: &Thread, asked: &[Option<Asked>], time: Option<u64>) -> Result<(), Errno> {
+    /// Waits until one is ready; `again` says how it is made again after a signal.
+    fn wait_for_any(
+        &self,
+        thread: &Thread,
+        asked: &[Option<Asked>],
+        time: Option<u64>,
+        again: Errno,
+    ) -> Result<(), Errno> {
         let any = || {
             let looks = Looks::default();
             asked.iter().flatten().any(|one| self.found(thread, one, &looks) != 0)
@@ -180,9 +186,12 @@ impl<M: Machine> Linux<'_, M> {
             let looks = Looks::default();
             asked.iter().flatten().filter_map(|one| self.due(one.open.as_ref()?, &looks)).min()
         };
-        let until = time.map(|time| self.now().saturating_add(time));
+        let until = time.map(|time| self.end_of_wait(thread, time));
         match self.watch(thread, until, due, any) {
-            Waited::Interrupted => Err(Errno::EINTR),
+            Waited::Interrupted => {
+                thread.deadline.with(|at| *at = until);
+                Err(again)
+            }
             Waited::Ready | Waited::Late => Ok(()),
         }
     }
@@ -219,7 +228,8 @@ impl<M: Machine> Linux<'_, M> {
         if let Some(mask) = mask {
             self.mask_meanwhile(thread, mask);
         }
-        self.wait_for_any(thread, &asked, time)?;
+        let again = if mask.is_some() { UNLESS_HANDLED } else { RESTART };
+        self.wait_for_any(thread, &asked, time, again)?;
         let (mut any, looks) = (0, Looks::default());
         for (index, one) in asked.iter().enumerate() {
             let found = one.as_ref().map_or(0, |one| self.found(thread, one, &looks)) as u16;
@@ -275,7 +285,7 @@ impl<M: Machine> Linux<'_, M> {
         if mask != 0 {
             self.mask_meanwhile(thread, self.load_long(mask)?);
         }
-        self.wait_for_any(thread, &asked, time)?;
+        self.wait_for_any(thread, &asked, time, UNLESS_HANDLED)?;
         let looks = Looks::default();
         let [mut reads, mut writes, mut excepts] = [0; 3].map(|_: u8| alloc::vec![0_u8; bytes]);
         let mut any = 0;

@@ -1,17 +1,21 @@
-//! The memory of another process: `process_vm_readv` and `process_vm_writev`.
+//! The memory of another process: `process_vm_readv` and `process_vm_writev`, its file below `/proc`, and what a tracer reads and writes.
 //!
 //! Its frames are pinned page by page, and copied from or to by the kernel's own map of them: no other space is entered, and what
 //! the other process does meanwhile, fork among it, takes no page from under the copy.
 
+use alloc::sync::Weak;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use quietmm::{PageNumber, PageRange, SpaceId, Term, UserAccess};
 
-use crate::areas::PAGE;
+use crate::areas::{PAGE, What, rights};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
+use crate::memory::{pages, prot};
+use crate::open::Open;
+use crate::process::{Memory, Thread};
 
 /// Buffers one after the other, as far as they have been used.
 struct Buffers {
@@ -38,6 +42,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Copies between this process and another, from or to it; as many bytes as both sides have, up to the first that cannot be had.
     pub(crate) fn copy_remote(
         &self,
+        thread: &Thread,
         [pid, own, own_count, other, other_count, flags]: [u64; 6],
         write: bool,
     ) -> Answer {
@@ -47,6 +52,9 @@ impl<M: Machine> Linux<'_, M> {
         let buffers = |at, count| self.vectors(at, count).map(|all| Buffers { all, next: 0 });
         let (mut own, mut other) = (buffers(own, own_count)?, buffers(other, other_count)?);
         let process = self.processes.with(|all| all.get(&(pid as u32)).cloned()).ok_or(Errno::ESRCH)?;
+        if !self.may_look_into(thread, &process) {
+            return Err(Errno::EPERM);
+        }
         let memory = process.memory.with(|memory| memory.clone()).ok_or(Errno::ESRCH)?;
         let (mut buffer, mut done) = (vec![0; PAGE as usize], 0);
         while let (Some((here, most)), Some((there, bytes))) = (own.here(), other.here()) {
@@ -73,6 +81,12 @@ impl<M: Machine> Linux<'_, M> {
         if write {
             self.machine.read_user(here, bytes)?;
         }
+        self.copy_page(space, there, bytes, write)?;
+        if write { Ok(()) } else { self.machine.write_user(here, bytes) }
+    }
+
+    /// To or from what lies in one page of another space.
+    fn copy_page(&self, space: SpaceId, there: u64, bytes: &mut [u8], write: bool) -> Result<(), Errno> {
         let page = PageRange::new(PageNumber(there / PAGE), 1);
         let access = if write { UserAccess::Write } else { UserAccess::Read };
         let pins = self.mm.space(space).pin(page, access, Term::Short).map_err(|_| Errno::EFAULT)?;
@@ -82,6 +96,82 @@ impl<M: Machine> Linux<'_, M> {
             false => self.machine.read_frame(frame, at, bytes),
         }
         self.mm.unpin(pins);
-        if write { Ok(()) } else { self.machine.write_user(here, bytes) }
+        Ok(())
+    }
+
+    /// Reads or writes what another process has there, whatever its own rights: how many bytes, up to the first that cannot be had. What is
+    /// written where it may only read becomes its own, as by itself.
+    pub(crate) fn reach_into(&self, memory: &Memory, at: u64, bytes: &mut [u8], write: bool) -> usize {
+        let mut done = 0;
+        while done < bytes.len() {
+            let Some(there) = at.checked_add(done as u64) else { break };
+            let end = bytes.len().min(done + (PAGE - there % PAGE) as usize);
+            let part = &mut bytes[done..end];
+            let went = self.copy_page(memory.space, there, part, write);
+            if went.or_else(|_| self.copy_anyway(memory, there, part, write)).is_err() {
+                break;
+            }
+            done = end;
+            self.machine.cond_resched();
+        }
+        done
+    }
+
+    /// Reads or writes a process's memory as a file, by its addresses.
+    pub(crate) fn each_of_space(
+        &self,
+        open: &Open,
+        memory: &Weak<Memory>,
+        (own, bytes): (u64, u64),
+        at: Option<u64>,
+        write: bool,
+    ) -> Answer {
+        let go = |there: u64| {
+            // Whose process has ended has nothing there.
+            let Some(memory) = memory.upgrade() else { return Ok(0) };
+            let (mut buffer, mut done) = (vec![0; PAGE as usize], 0);
+            while done < bytes {
+                let part = &mut buffer[..(bytes - done).min(PAGE) as usize];
+                if write {
+                    self.machine.read_user(own + done, part)?;
+                }
+                let went = self.reach_into(&memory, there.wrapping_add(done), part, write);
+                if !write {
+                    self.machine.write_user(own + done, &part[..went])?;
+                }
+                done += went as u64;
+                if went < part.len() {
+                    break;
+                }
+            }
+            if done == 0 && bytes > 0 { Err(Errno::EIO) } else { Ok(done) }
+        };
+        match at {
+            Some(at) => go(at),
+            None => open.offset.with(self.machine, |offset| {
+                let done = go(*offset)?;
+                *offset += done;
+                Ok(done)
+            }),
+        }
+    }
+
+    /// The same within a page to which the process has no such right: it has for a moment.
+    fn copy_anyway(&self, memory: &Memory, there: u64, bytes: &mut [u8], write: bool) -> Result<(), Errno> {
+        let wanted = if write { rights::READ | rights::WRITE } else { rights::READ };
+        memory.layout.with(self.machine, |layout| {
+            let (_, area) = layout.areas.at(there).ok_or(Errno::EIO)?;
+            let is_shared = matches!(area.what, What::File { shared: true, .. });
+            if area.rights & wanted == wanted || write && is_shared {
+                return Err(Errno::EIO);
+            }
+            let start = there & !(PAGE - 1);
+            let (page, of) = (pages(&(start..start + PAGE)), area.rights);
+            let space = self.mm.space(memory.space);
+            space.protect(page, prot(of | wanted))?;
+            let done = self.copy_page(memory.space, there, bytes, write);
+            space.protect(page, prot(of))?;
+            done
+        })
     }
 }

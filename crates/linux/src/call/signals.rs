@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
-use crate::kernel::{Linux, Waited};
+use crate::kernel::{Linux, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
@@ -76,7 +76,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn pause(&self, thread: &Thread) -> Answer {
         let _ = self.wait(thread, key_of(thread), None, || false);
-        Err(Errno::EINTR)
+        Err(UNLESS_HANDLED)
     }
 
     pub(crate) fn sigtimedwait(&self, thread: &Thread, [set, info, time]: [u64; 3]) -> Answer {

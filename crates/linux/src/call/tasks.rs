@@ -20,6 +20,7 @@ use crate::open::Kind;
 use crate::process::{Memory, Process, Thread};
 use crate::signal::number;
 use crate::sync::{Spin, key_of};
+use crate::trace::event;
 use crate::tree::Body;
 
 mod flag {
@@ -27,6 +28,8 @@ mod flag {
     pub const FILES: u64 = 0x400;
     pub const VFORK: u64 = 0x4000;
     pub const PARENT: u64 = 0x8000;
+    /// Whoever traces this one does not trace that one.
+    pub const UNTRACED: u64 = 0x80_0000;
     pub const THREAD: u64 = 0x1_0000;
     pub const TLS: u64 = 0x8_0000;
     pub const PARENT_TID: u64 = 0x10_0000;
@@ -106,7 +109,7 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
-    pub(crate) fn clone_(&self, thread: &Arc<Thread>, frame: &Frame, ask: &Clone) -> Answer {
+    pub(crate) fn clone_(&self, thread: &Arc<Thread>, frame: &mut Frame, ask: &Clone) -> Answer {
         let Clone { flags, .. } = *ask;
         let is_thread = flags & flag::THREAD != 0;
         if flags & flag::UNKNOWN != 0
@@ -157,6 +160,15 @@ impl<M: Machine> Linux<'_, M> {
         if ask.stack != 0 {
             registers.registers.rsp = ask.stack;
         }
+        let event = match () {
+            () if flags & flag::UNTRACED != 0 => 0,
+            () if flags & flag::VFORK != 0 => event::VFORK,
+            () if is_thread || ask.ends_with != number::CHILD => event::CLONE,
+            () => event::FORK,
+        };
+        if event != 0 && thread.traced.is() {
+            self.trace_new(thread, &new, event);
+        }
         process.threads.with(|threads| threads.push(new.clone()));
         if !is_thread {
             self.processes.with(|all| all.insert(tid, process.clone()));
@@ -170,10 +182,14 @@ impl<M: Machine> Linux<'_, M> {
             descriptor.into_iter().for_each(close);
             return Err(error);
         }
+        if event != 0 {
+            self.stop_for_event(thread, frame, event, tid.into());
+        }
         if flags & flag::VFORK != 0 {
             let lent = || !process.borrows.load(Ordering::SeqCst);
             // Its memory is the child's now: it waits, whatever comes, until that is no longer so, or it is to end.
             self.wait_to_the_death(thread, key_of(&*process), lent);
+            self.stop_for_event(thread, frame, event::VFORK_DONE, tid.into());
         }
         Ok(tid.into())
     }
@@ -239,6 +255,7 @@ impl<M: Machine> Linux<'_, M> {
             ends_with: ask.ends_with,
             with_parent: AtomicU32::new(0),
             adjust: AtomicI32::new(parent.adjust.load(Ordering::Relaxed)),
+            tracing: Default::default(),
             terminal: Spin::new(parent.terminal.with(|own| own.clone())),
         }))
     }
@@ -280,7 +297,10 @@ impl<M: Machine> Linux<'_, M> {
         if !self.machine.has_piece(bytes as u64) {
             return Err(Errno::ENOMEM);
         }
-        self.exec(thread, frame, &path, arguments, environment).map(|()| 0)
+        let number = frame.registers.error;
+        self.exec(thread, frame, &path, arguments, environment)?;
+        self.stop_for_exec(thread, frame, number);
+        Ok(0)
     }
 
     /// Shares files and the like with nobody any more; namespaces are not here.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
-use crate::kernel::{Linux, Waited};
+use crate::kernel::{Linux, RESTART, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
@@ -122,7 +122,7 @@ impl<M: Machine> Linux<'_, M> {
         let time = self.time(time)?;
         let now = self.clock_of(thread, clock)?;
         let ns = if flags & ABSOLUTE != 0 { time.saturating_sub(now) } else { time };
-        let until = self.now().saturating_add(ns);
+        let until = self.end_of_wait(thread, ns);
         if ns == 0 {
             return Ok(0);
         }
@@ -132,7 +132,12 @@ impl<M: Machine> Linux<'_, M> {
                     let left_ns = until.saturating_sub(self.now());
                     self.machine.write_user(left, &Pack::default().time(left_ns).0)?;
                 }
-                Err(Errno::EINTR)
+                // A time of the clock is reached when it is reached.
+                if flags & ABSOLUTE != 0 {
+                    return Err(UNLESS_HANDLED);
+                }
+                thread.deadline.with(|at| *at = Some(until));
+                Err(RESTART)
             }
             Waited::Ready | Waited::Late => Ok(0),
         }

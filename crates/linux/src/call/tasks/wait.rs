@@ -11,6 +11,7 @@ use crate::process::{ENDED, Process, Thread};
 use crate::signal::number;
 use crate::stop::News;
 use crate::sync::key_of;
+use crate::trace::Ended;
 
 /// What is waited for of children.
 mod children {
@@ -41,7 +42,8 @@ impl<M: Machine> Linux<'_, M> {
         let group = me.group.load(Ordering::Relaxed);
         let children: alloc::vec::Vec<_> = self.processes.with(|all| {
             let mine = |child: &&Arc<Process>| {
-                child.parent.load(Ordering::SeqCst) == me.pid
+                (child.parent.load(Ordering::SeqCst) == me.pid
+                    || child.tracing.by.load(Ordering::SeqCst) == me.pid)
                     && match meant {
                         1.. => child.pid == meant as u32,
                         -1 => true,
@@ -51,16 +53,28 @@ impl<M: Machine> Linux<'_, M> {
             };
             all.values().filter(mine).cloned().collect()
         });
-        if children.is_empty() {
+        let leaves = wanted & children::LEAVE != 0;
+        let traced = self.news_of_tracee(me, meant, wanted);
+        if let Some(Some(heard)) = traced {
+            return Ok(Some(heard));
+        }
+        if children.is_empty() && traced.is_none() {
             return Err(Errno::ECHILD);
         }
-        let leaves = wanted & children::LEAVE != 0;
         let heard = |child: &Arc<Process>| {
             let ended = child.ended.load(Ordering::SeqCst);
+            let (parent, by) = (child.parent.load(Ordering::SeqCst), child.tracing.by.load(Ordering::SeqCst));
             if ended != 0 {
-                let first = wanted & children::ENDED != 0
-                    && (leaves || self.processes.with(|all| all.remove(&child.pid)).is_some());
-                if first && !leaves {
+                // Who traces it comes first, and its parent then.
+                let turn = by == me.pid || by == 0;
+                let passed_on = by == me.pid && parent != me.pid;
+                let first = turn
+                    && wanted & children::ENDED != 0
+                    && (leaves || passed_on || self.processes.with(|all| all.remove(&child.pid)).is_some());
+                if first && passed_on && !leaves {
+                    self.forget_tracer(child);
+                }
+                if first && !leaves && !passed_on {
                     let spent = child.spent.iter().map(|spent| spent.load(Ordering::Relaxed)).sum();
                     me.spent[1].fetch_add(spent, Ordering::Relaxed);
                 }
@@ -68,6 +82,9 @@ impl<M: Machine> Linux<'_, M> {
                 let (why, value) = if code & 0x7f == 0 { (1, code >> 8) } else { (2, code & 0x7f) };
                 let spent = child.spent.iter().map(|spent| spent.load(Ordering::Relaxed)).sum();
                 return first.then_some(Heard { pid: child.pid, code, why, value, spent });
+            }
+            if parent != me.pid {
+                return None;
             }
             let news = child.stopping.with(|stopping| {
                 let news = stopping.news.filter(|news| match news {
@@ -89,6 +106,42 @@ impl<M: Machine> Linux<'_, M> {
             })
         };
         Ok(children.iter().find_map(heard))
+    }
+
+    /// News of a thread that this process traces, likewise; `None` if it traces none that is meant.
+    fn news_of_tracee(&self, me: &Process, meant: i32, wanted: u64) -> Option<Option<Heard>> {
+        let leaves = wanted & children::LEAVE != 0;
+        let ended = me.tracing.ended.with(|ended| {
+            let meant = |tid: u32| meant == -1 || meant > 0 && tid == meant as u32;
+            let at = ended.iter().position(|one| meant(one.tid))?;
+            let one = if leaves || wanted & children::ENDED == 0 { None } else { Some(ended.remove(at)) };
+            one.or_else(|| ended.get(at).map(|one| Ended { ..*one }))
+        });
+        let is_meant = |thread: &Arc<Thread>| {
+            let group = thread.process.group.load(Ordering::Relaxed);
+            match meant {
+                1.. => thread.tid == meant as u32,
+                -1 => true,
+                0 => group == me.group.load(Ordering::Relaxed),
+                other => group == other.unsigned_abs(),
+            }
+        };
+        if let Some(Ended { tid, status }) = ended.as_ref().filter(|_| wanted & children::ENDED != 0) {
+            let (why, value) = crate::kernel::how_ended((*status).into());
+            let (why, value) = (why as u32, value as u32);
+            return Some(Some(Heard { pid: *tid, code: *status, why, value, spent: 0 }));
+        }
+        let all: alloc::vec::Vec<_> = self.tracees(me).into_iter().filter(is_meant).collect();
+        let stopped = |thread: &Arc<Thread>| {
+            let code = thread.traced.state.with(|state| {
+                let stop = state.stop.as_mut().filter(|stop| !stop.told && !stop.goes)?;
+                stop.told = !leaves;
+                Some(stop.code)
+            })?;
+            Some(Heard { pid: thread.tid, code: code << 8 | 0x7f, why: 4, value: code, spent: 0 })
+        };
+        let found = all.iter().find_map(stopped);
+        (!all.is_empty() || ended.is_some()).then_some(found)
     }
 
     fn wait_for_child(&self, thread: &Thread, meant: i32, wanted: u64) -> Result<Option<Heard>, Errno> {

@@ -111,6 +111,7 @@ impl<M: Machine> Linux<'_, M> {
                     Ok(done)
                 }),
             },
+            Kind::Space(memory, _) => self.each_of_space(open, memory, (to, bytes), at, false),
             Kind::Device(device, _) => self.read_device(thread, *device, to, bytes),
             _ if at.is_some() => Err(Errno::ESPIPE),
             Kind::Directory(_) => Err(Errno::EISDIR),

@@ -32,7 +32,8 @@ impl<M: Machine> Linux<'_, M> {
         }
         // All in one piece, if it is small: nobody else's bytes come between.
         let sum = from.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-        if from.len() > 1 && sum <= PIECE as u64 && sum <= self.piece() as u64 {
+        let is_space = matches!(open.kind, Kind::Space(..));
+        if from.len() > 1 && !is_space && sum <= PIECE as u64 && sum <= self.piece() as u64 {
             let mut all = alloc::vec![0; sum as usize];
             let mut rest = &mut all[..];
             let load = |(at, bytes): &(u64, u64)| {
@@ -53,6 +54,9 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn write_one(&self, thread: &Thread, open: &Open, from: u64, bytes: u64, at: Option<u64>) -> Answer {
+        if let Kind::Space(memory, _) = &open.kind {
+            return self.each_of_space(open, memory, (from, bytes), at, true);
+        }
         let load = |done: u64, into: &mut [u8]| self.machine.read_user(from + done, into);
         self.write_from(thread, open, bytes, at, &load)
     }
@@ -94,6 +98,7 @@ impl<M: Machine> Linux<'_, M> {
                 }),
             },
             _ if at.is_some() => Err(Errno::ESPIPE),
+            Kind::Space(..) => Err(Errno::EINVAL),
             Kind::Directory(_) => Err(Errno::EISDIR),
             Kind::Text(_, inode) => {
                 // What can be written there is a name; everything else is taken, and changes nothing.
