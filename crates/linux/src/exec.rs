@@ -210,7 +210,9 @@ impl<M: Machine> Linux<'_, M> {
         let memory = Memory::new(space, layout, &self.left);
         let old = process.memory.with(|memory_now| memory_now.replace(memory));
         self.machine.enter_space(Some(space));
-        drop(old);
+        if let Some(old) = old {
+            self.leaves_space(process, &old);
+        }
         self.settle();
         let entry = interpreter.as_ref().map_or(program.header.entry + bias, |it| it.header.entry + base);
         *frame = Frame::begin(entry, stack.pointer);

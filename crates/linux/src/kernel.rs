@@ -322,6 +322,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             ends_with: 0,
             with_parent: AtomicU32::new(0),
             adjust: AtomicI32::new(0),
+            used: Default::default(),
+            limits_locks: AtomicBool::new(false),
             tracing: Default::default(),
             terminal: Spin::default(),
         });
@@ -624,6 +626,7 @@ impl<'p, M: Machine> Linux<'p, M> {
 
     /// A page fault of the program that runs here.
     pub fn fault(&self, thread: &Arc<Thread>, frame: &mut Frame, at: u64, access: UserAccess) -> Flow {
+        thread.process.used.faults[0].fetch_add(1, Ordering::Relaxed);
         if at < VirtAddr::USER_END.0 {
             let mut resolved = self.resolve(thread, at, access);
             while resolved == Err(Error::OutOfMemory) && self.make_room(thread) {
@@ -727,7 +730,9 @@ impl<'p, M: Machine> Linux<'p, M> {
         if self.locks.with(|locks| locks.end(process.pid)) {
             self.changed(key_of(&self.locks));
         }
-        drop(process.memory.with(Option::take));
+        if let Some(memory) = process.memory.with(Option::take) {
+            self.leaves_space(process, &memory);
+        }
         self.settle();
         // Its children are nobody's.
         let orphans: Vec<_> = self.processes.with(|all| {

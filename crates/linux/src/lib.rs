@@ -11,7 +11,7 @@
 //! | `numbered`, `semaphores`, `messages`, `shared`; `mailbox` | the same by System V; by POSIX |
 //! | `epoll`, `timer`, `requests` | what they wait for |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
-//! | `process`, `kernel`, `shortage` | processes and threads; what they all share; who ends when memory does |
+//! | `process`, `usage`, `kernel`, `shortage` | processes and threads; what they have used; what they all share; who ends when memory does |
 //! | `call` | the system calls themselves, by number |
 //!
 //! Nothing of memory management is in here: frames, tables, faults, copies on writing, page caches, reclaim and flushes are the
@@ -68,6 +68,7 @@ mod termios;
 mod timer;
 mod trace;
 pub mod tree;
+mod usage;
 mod watches;
 
 pub use errno::Errno;

@@ -13,7 +13,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::{Kept, Linux};
 use crate::machine::Machine;
 use crate::open::Kind;
-use crate::process::{Layout, MOST_LOCKED, Mapped, Memory, Thread, limit};
+use crate::process::{Layout, Mapped, Memory, Thread, limit};
 use crate::tree::seal;
 
 /// Where programs may have memory: from the first address that the core maps up to below the stack.
@@ -221,6 +221,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let memory = thread.memory();
+        self.gives_back(&memory, range.end - range.start);
         memory.layout.with(self.machine, |layout| {
             // What leaves more areas than there were makes the kernel keep more.
             let inside = |(start, area): (u64, &Area<Mapped>)| start < range.start && area.end > range.end;
@@ -263,6 +264,10 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn brk(&self, thread: &Thread, [to, ..]: [u64; 6]) -> Answer {
         let memory = thread.memory();
+        if to != 0 {
+            let now = memory.layout.with(self.machine, |layout| layout.heap_end);
+            self.gives_back(&memory, now.saturating_sub(to));
+        }
         memory.layout.with(self.machine, |layout| {
             let (start, now) = (layout.heap, layout.heap_end);
             if to < start || to > ALL.end {
@@ -451,7 +456,9 @@ impl<M: Machine> Linux<'_, M> {
     /// Bytes that a program may lock: up to its limit. Of who may lock all, and has set no limit, a quarter of the memory: the rest is for others.
     fn most_locked(&self, thread: &Thread) -> u64 {
         let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
-        if most == MOST_LOCKED && thread.process.owner.with(|owner| owner.is_root()) {
+        if !thread.process.limits_locks.load(Ordering::Relaxed)
+            && thread.process.owner.with(|owner| owner.is_root())
+        {
             return most.max(self.machine.memory().0 << 10 >> 2);
         }
         most

@@ -18,6 +18,7 @@ use crate::terminal::Terminal;
 use crate::timer::Timer;
 use crate::trace::{Traced, Tracing};
 use crate::tree::{Inode, Leaving, Left};
+use crate::usage::{Peak, Used};
 
 /// A file that is mapped.
 #[derive(Clone)]
@@ -48,12 +49,14 @@ pub(crate) struct Layout {
 pub(crate) struct Memory {
     pub space: SpaceId,
     pub layout: Mutex<Layout>,
+    /// The most of it that was in memory.
+    pub peak: Peak,
     left: Arc<Left>,
 }
 
 impl Memory {
     pub fn new(space: SpaceId, layout: Layout, left: &Arc<Left>) -> Arc<Memory> {
-        Arc::new(Memory { space, layout: Mutex::new(layout), left: left.clone() })
+        Arc::new(Memory { space, layout: Mutex::new(layout), peak: Peak::default(), left: left.clone() })
     }
 }
 
@@ -145,6 +148,10 @@ pub(crate) struct Process {
     pub began: u64,
     /// How long threads of it that have ended did not wait, and children that were waited for.
     pub spent: [AtomicU64; 2],
+    /// What it has used of memory.
+    pub used: Used,
+    /// It has said itself, or who made it, how much it may lock.
+    pub limits_locks: AtomicBool,
     /// Its limits, soft and hard, by their numbers.
     pub limits: Spin<Limits>,
     /// The signal by which its parent hears that it has ended.

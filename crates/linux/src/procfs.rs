@@ -371,6 +371,7 @@ impl<M: Machine> Linux<'_, M> {
             .with(|files| files.numbers().last().map_or(64, |last| (last + 1).next_power_of_two().max(64)));
         let usage = self.usage_of(process);
         let (size, resident) = (self.mapped_pages(process) * 4, usage.resident() * 4);
+        let peak = self.peak_of(process).max(resident);
         let memory = process.memory.with(|memory| memory.clone());
         let locked = memory.map_or(0, |memory| self.mm.space(memory.space).locked_pages().unwrap_or(0) * 4);
         let threads = process.threads.with(|threads| threads.len());
@@ -395,7 +396,7 @@ impl<M: Machine> Linux<'_, M> {
         format!(
             "Name:\t{name}\nUmask:\t{umask:04o}\nState:\t{state}\nTgid:\t{pid}\nNgid:\t0\nPid:\t{tid}\nPPid:\t{parent}\nTracerPid:\t{tracer}\nUid:\t{}\nGid:\t{}\n\
              FDSize:\t{slots}\nGroups:\t{more}\nNStgid:\t{pid}\nNSpid:\t{tid}\nNSpgid:\t{group}\nNSsid:\t{session}\nVmPeak:\t{size:>8} kB\nVmSize:\t{size:>8} kB\n\
-             VmLck:\t{locked:>8} kB\nVmPin:\t{:>8} kB\nVmHWM:\t{resident:>8} kB\nVmRSS:\t{resident:>8} kB\nRssAnon:\t{:>8} kB\nRssFile:\t{:>8} kB\nRssShmem:\t{:>8} kB\n\
+             VmLck:\t{locked:>8} kB\nVmPin:\t{:>8} kB\nVmHWM:\t{peak:>8} kB\nVmRSS:\t{resident:>8} kB\nRssAnon:\t{:>8} kB\nRssFile:\t{:>8} kB\nRssShmem:\t{:>8} kB\n\
              VmData:\t{size:>8} kB\nVmStk:\t{:>8} kB\nVmExe:\t{:>8} kB\nVmLib:\t{:>8} kB\nVmPTE:\t{:>8} kB\nVmSwap:\t{:>8} kB\nHugetlbPages:\t{:>8} kB\n\
              CoreDumping:\t0\nTHP_enabled:\t1\nThreads:\t{threads}\nSigQ:\t{waiting}/65536\nSigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{mask:016x}\n\
              SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t0\n\
@@ -433,10 +434,11 @@ impl<M: Machine> Linux<'_, M> {
         let nice = 20 - i64::from(process.nice.load(Ordering::Relaxed));
         let (bytes, resident) = (self.mapped_pages(process) * PAGE, self.usage_of(process).resident());
         let began = process.began / 10_000_000;
+        let [faults, below] = process.used.faults.each_ref().map(|faults| faults.load(Ordering::Relaxed));
         let ticks = self.spent(process) / 10_000_000;
         let code = process.ended.load(Ordering::SeqCst) as u32 & 0xffff;
         format!(
-            "{} ({name}) {state} {parent} {group} {session} {terminal} {front} 4194304 0 0 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \
+            "{} ({name}) {state} {parent} {group} {session} {terminal} {front} 4194304 {faults} {below} 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \
              0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 {code}\n",
             tid.unwrap_or(pid),
             20 + nice,

@@ -255,6 +255,8 @@ impl<M: Machine> Linux<'_, M> {
             ends_with: ask.ends_with,
             with_parent: AtomicU32::new(0),
             adjust: AtomicI32::new(parent.adjust.load(Ordering::Relaxed)),
+            used: Default::default(),
+            limits_locks: AtomicBool::new(parent.limits_locks.load(Ordering::Relaxed)),
             tracing: Default::default(),
             terminal: Spin::new(parent.terminal.with(|own| own.clone())),
         }))

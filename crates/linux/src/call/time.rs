@@ -10,6 +10,7 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
 use crate::sync::key_of;
+use crate::usage::Usage;
 
 impl<M: Machine> Linux<'_, M> {
     /// What a process has used of CPUs: how long its threads did not wait.
@@ -19,20 +20,21 @@ impl<M: Machine> Linux<'_, M> {
         threads + process.spent[0].load(Ordering::Relaxed)
     }
 
-    /// What was used of CPUs, as `getrusage` has it.
-    pub(crate) fn store_usage(&self, to: u64, spent: u64) -> Result<(), Errno> {
-        let used = Pack::default().long(spent / 1_000_000_000).long(spent % 1_000_000_000 / 1000);
-        self.machine.write_user(to, &used.zeros_to(144).0)
+    /// What was used, as `getrusage` has it.
+    pub(crate) fn store_usage(&self, to: u64, used: &Usage) -> Result<(), Errno> {
+        let head = Pack::default().long(used.spent / 1_000_000_000).long(used.spent % 1_000_000_000 / 1000);
+        let memory = head.zeros_to(32).long(used.peak_kib).zeros_to(64).long(used.faults);
+        self.machine.write_user(to, &memory.zeros_to(144).0)
     }
 
     pub(crate) fn getrusage(&self, thread: &Thread, whose: u64, to: u64) -> Answer {
-        let spent = match whose as i32 {
-            0 => self.spent(&thread.process),
-            -1 => thread.process.spent[1].load(Ordering::Relaxed),
-            1 => thread.spent(self.now()),
+        let used = match whose as i32 {
+            0 => self.used_by(&thread.process),
+            -1 => Self::used_by_children(&thread.process),
+            1 => Usage { spent: thread.spent(self.now()), ..self.used_by(&thread.process) },
             _ => return Err(Errno::EINVAL),
         };
-        self.store_usage(to, spent).map(|()| 0)
+        self.store_usage(to, &used).map(|()| 0)
     }
 
     /// A clock in nanoseconds: of the wall, of the machine, or of what a process or a thread has used.

@@ -40,6 +40,9 @@ impl<M: Machine> Linux<'_, M> {
             }
             _ => return Err(Errno::EINVAL),
         };
+        if advice == Some(Advice::Drop) {
+            self.gives_back(&memory, range.end - range.start);
+        }
         memory.layout.with(self.machine, |layout| {
             let drops = matches!(advice, Some(Advice::Drop | Advice::Free));
             if drops && layout.areas.is_locked(&range) {

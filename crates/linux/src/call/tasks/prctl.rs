@@ -81,6 +81,9 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::EPERM);
             }
             process.limits.with(|limits| limits[what] = wanted);
+            if what == limit::LOCKED {
+                process.limits_locks.store(true, Ordering::Relaxed);
+            }
             if what == limit::FILES {
                 process.files.with(|files| files.limit(wanted[0]));
             }

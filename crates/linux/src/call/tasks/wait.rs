@@ -12,6 +12,7 @@ use crate::signal::number;
 use crate::stop::News;
 use crate::sync::key_of;
 use crate::trace::Ended;
+use crate::usage::Usage;
 
 /// What is waited for of children.
 mod children {
@@ -31,8 +32,8 @@ struct Heard {
     /// As `waitid` says it: why, and the code or signal.
     why: u32,
     value: u32,
-    /// What it has used of CPUs.
-    spent: u64,
+    /// What it has used.
+    used: Usage,
 }
 
 impl<M: Machine> Linux<'_, M> {
@@ -75,13 +76,12 @@ impl<M: Machine> Linux<'_, M> {
                     self.forget_tracer(child);
                 }
                 if first && !leaves && !passed_on {
-                    let spent = child.spent.iter().map(|spent| spent.load(Ordering::Relaxed)).sum();
-                    me.spent[1].fetch_add(spent, Ordering::Relaxed);
+                    Self::add_usage(me, &Self::used_below(child));
                 }
                 let code = (ended & !ENDED) as u32;
                 let (why, value) = if code & 0x7f == 0 { (1, code >> 8) } else { (2, code & 0x7f) };
-                let spent = child.spent.iter().map(|spent| spent.load(Ordering::Relaxed)).sum();
-                return first.then_some(Heard { pid: child.pid, code, why, value, spent });
+                let used = Self::used_below(child);
+                return first.then_some(Heard { pid: child.pid, code, why, value, used });
             }
             if parent != me.pid {
                 return None;
@@ -98,11 +98,15 @@ impl<M: Machine> Linux<'_, M> {
             });
             news.map(|news| match news {
                 News::Stopped(by) => {
-                    Heard { pid: child.pid, code: by << 8 | 0x7f, why: 5, value: by, spent: 0 }
+                    Heard { pid: child.pid, code: by << 8 | 0x7f, why: 5, value: by, used: Usage::default() }
                 }
-                News::GoesOn => {
-                    Heard { pid: child.pid, code: 0xffff, why: 6, value: number::CONTINUE, spent: 0 }
-                }
+                News::GoesOn => Heard {
+                    pid: child.pid,
+                    code: 0xffff,
+                    why: 6,
+                    value: number::CONTINUE,
+                    used: Usage::default(),
+                },
             })
         };
         Ok(children.iter().find_map(heard))
@@ -129,7 +133,7 @@ impl<M: Machine> Linux<'_, M> {
         if let Some(Ended { tid, status }) = ended.as_ref().filter(|_| wanted & children::ENDED != 0) {
             let (why, value) = crate::kernel::how_ended((*status).into());
             let (why, value) = (why as u32, value as u32);
-            return Some(Some(Heard { pid: *tid, code: *status, why, value, spent: 0 }));
+            return Some(Some(Heard { pid: *tid, code: *status, why, value, used: Usage::default() }));
         }
         let all: alloc::vec::Vec<_> = self.tracees(me).into_iter().filter(is_meant).collect();
         let stopped = |thread: &Arc<Thread>| {
@@ -138,7 +142,13 @@ impl<M: Machine> Linux<'_, M> {
                 stop.told = !leaves;
                 Some(stop.code)
             })?;
-            Some(Heard { pid: thread.tid, code: code << 8 | 0x7f, why: 4, value: code, spent: 0 })
+            Some(Heard {
+                pid: thread.tid,
+                code: code << 8 | 0x7f,
+                why: 4,
+                value: code,
+                used: Usage::default(),
+            })
         };
         let found = all.iter().find_map(stopped);
         (!all.is_empty() || ended.is_some()).then_some(found)
@@ -183,7 +193,7 @@ impl<M: Machine> Linux<'_, M> {
             self.machine.write_user(status, &heard.code.to_le_bytes())?;
         }
         if usage != 0 {
-            self.store_usage(usage, heard.spent)?;
+            self.store_usage(usage, &heard.used)?;
         }
         Ok(heard.pid.into())
     }
@@ -206,7 +216,7 @@ impl<M: Machine> Linux<'_, M> {
             return Ok(0);
         };
         if usage != 0 {
-            self.store_usage(usage, heard.spent)?;
+            self.store_usage(usage, &heard.used)?;
         }
         if info != 0 {
             let head = Pack::default().word(number::CHILD).word(0).word(heard.why).word(0);
