@@ -94,6 +94,11 @@ pub struct Linux<'p, M: Machine> {
     /// Who wants to hear what happens to files, and how many there are.
     pub(crate) watches: Spin<Vec<Weak<Watches>>>,
     pub(crate) watching: AtomicU32,
+    /// Files of which somebody wants to hear by a signal that something has come, or what happens in them, and how many there are.
+    pub(crate) hearing: Spin<Vec<Weak<Open>>>,
+    pub(crate) heard: AtomicU32,
+    pub(crate) noting: Spin<Vec<Weak<Open>>>,
+    pub(crate) noted: AtomicU32,
     /// Locks of files.
     pub(crate) locks: Spin<Locks>,
     /// Shared memory by number.
@@ -177,6 +182,10 @@ impl<'p, M: Machine> Linux<'p, M> {
             moving: Spin::default(),
             watches: Spin::default(),
             watching: AtomicU32::new(0),
+            hearing: Spin::default(),
+            heard: AtomicU32::new(0),
+            noting: Spin::default(),
+            noted: AtomicU32::new(0),
             locks: Spin::default(),
             segments: Spin::default(),
             semaphores: Numbered::default(),
@@ -505,6 +514,7 @@ impl<'p, M: Machine> Linux<'p, M> {
         if ready() {
             return Waited::Ready;
         }
+        self.hear(thread);
         thread.waits.with(|waits| *waits = Some(key));
         thread.note_wait(self.now(), true);
         let how = loop {
@@ -716,6 +726,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             self.end_process(process);
         }
         self.settle();
+        self.hear(thread);
     }
 
     fn end_process(&self, process: &Arc<Process>) {

@@ -9,7 +9,7 @@
 //! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `stop` | what programs tell each other |
 //! | `trace` | how one looks into another and steers it |
 //! | `numbered`, `semaphores`, `messages`, `shared`; `mailbox` | the same by System V; by POSIX |
-//! | `epoll`, `timer`, `requests` | what they wait for |
+//! | `epoll`, `timer`, `requests`, `hearer` | what they wait for, or hear by a signal |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
 //! | `process`, `usage`, `kernel`, `shortage` | processes and threads; what they have used; what they all share; who ends when memory does |
 //! | `call` | the system calls themselves, by number |
@@ -38,6 +38,7 @@ mod flights;
 pub mod frame;
 mod furnish;
 pub mod futex;
+mod hearer;
 mod kernel;
 mod layout;
 mod locks;

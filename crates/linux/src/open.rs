@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::epoll::Epoll;
 use crate::errno::Errno;
+use crate::hearer::Hearer;
 use crate::mailbox::Mailbox;
 use crate::pipe::{End, Way};
 use crate::process::{Memory, Process};
@@ -130,19 +131,19 @@ pub struct Open {
     pub path: Vec<u8>,
     /// The directory in which it was found, if it was found by a name.
     pub above: Spin<Option<Weak<Inode>>>,
-    /// Who is to hear when something has come, if anybody ever did.
-    pub hearer: AtomicU32,
+    /// Who is to hear when something has come.
+    pub hearer: Spin<Hearer>,
 }
 
 impl Open {
     pub fn new(kind: Kind, flags: u32, path: Vec<u8>) -> Arc<Open> {
         Arc::new(Open {
             kind,
-            flags: AtomicU32::new(flags & !flag::CLOSE_ON_EXEC),
+            flags: AtomicU32::new(flags & !(flag::CLOSE_ON_EXEC | flag::SIGNALS)),
             offset: Mutex::new(0),
             path,
             above: Spin::default(),
-            hearer: AtomicU32::new(0),
+            hearer: Spin::default(),
         })
     }
 

@@ -24,6 +24,9 @@ const LINKS: u64 = 100;
 const OPENED: u64 = 110;
 const THREADS: u64 = 111;
 const THREAD: u64 = 112;
+/// The directory of its namespaces, and what is in there from here on.
+const SPACES: u64 = 115;
+const SPACE: u64 = 116;
 /// What is said of what it has open; and one of those.
 const TOLD: u64 = 113;
 const TOLD_ONE: u64 = 114;
@@ -91,6 +94,20 @@ const FILES: [(&str, Made); 28] = [
     ("mem", Made::Space),
 ];
 
+/// Namespaces: there is one of each kind, with the number that Linux's first one has.
+const NAMESPACES: [(&str, &str); 10] = [
+    ("cgroup", "cgroup:[4026531835]"),
+    ("ipc", "ipc:[4026531839]"),
+    ("mnt", "mnt:[4026531841]"),
+    ("net", "net:[4026531840]"),
+    ("pid", "pid:[4026531836]"),
+    ("pid_for_children", "pid:[4026531836]"),
+    ("time", "time:[4026531834]"),
+    ("time_for_children", "time:[4026531834]"),
+    ("user", "user:[4026531837]"),
+    ("uts", "uts:[4026531838]"),
+];
+
 /// All users and groups are what they are.
 const ALL_IDS: &str = "         0          0 4294967295\n";
 
@@ -102,6 +119,17 @@ const SWAPS: &str = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";
 /// Places in the list of signals that processes hear of in one word.
 fn signals(of: impl Fn(u32) -> bool) -> u64 {
     (1..=64).filter(|&signal| of(signal)).map(|signal| 1 << (signal - 1)).sum()
+}
+
+/// The namespaces of a process or a thread: links that lead nowhere.
+fn namespaces(number: u32, proc: &Arc<Inode>) -> (Vec<u8>, Arc<Inode>) {
+    let at = |n: u64| SHOWN | u64::from(number) << 8 | n;
+    let link = |(n, (name, to)): (u64, (&str, &str))| {
+        let body = Body::Link(to.as_bytes().to_vec());
+        (name.as_bytes().to_vec(), Inode::new(at(n), mode::LINK | 0o777, 0, body))
+    };
+    let all = (SPACE..).zip(NAMESPACES).map(link).collect();
+    (b"ns".to_vec(), Inode::made(at(SPACES), proc, all))
 }
 
 /// CPUs that a set has, as `/proc` lists them: `0-3,5`.
@@ -152,10 +180,12 @@ impl<M: Machine> Linux<'_, M> {
             [("exe", executable), ("cwd", path_of(&here)), ("root", path_of(&root)), ("net", net.to_vec())];
         if threads_of(directory).is_some() {
             self.tids_behind(pid, number.checked_sub(1)?, 1).first().filter(|tid| **tid == number)?;
-            let below = self.shown_of(number, pid, Some(number), &links);
+            let mut below = self.shown_of(number, pid, Some(number), &links);
+            below.push(namespaces(number, &proc));
             return Some(Inode::made(SHOWN | u64::from(number) << 8 | THREAD, &proc, below));
         }
         let mut all = self.shown_of(pid, pid, None, &links);
+        all.push(namespaces(pid, &proc));
         all.push((b"task".to_vec(), Inode::made(SHOWN | u64::from(pid) << 8 | THREADS, &proc, Vec::new())));
         Some(Inode::made(SHOWN | u64::from(pid) << 8, &proc, all))
     }

@@ -26,7 +26,9 @@ pub mod number {
     pub const TERMINAL_STOP: u32 = 20;
     pub const TERMINAL_IN: u32 = 21;
     pub const TERMINAL_OUT: u32 = 22;
+    pub const URGENT: u32 = 23;
     pub const WINDOW: u32 = 28;
+    pub const INPUT: u32 = 29;
     /// Those that stop a process: that one, and three of terminals.
     pub const STOPS: u64 = 0b1111 << 18;
     /// The first of those that are queued.

@@ -1,10 +1,10 @@
 //! Calls about the numbers of open files.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
-use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::open::{Counter, Kind, Open, flag};
 use crate::pipe::Pipe;
@@ -70,35 +70,17 @@ impl<M: Machine> Linux<'_, M> {
                 .map(|()| 0),
             3 => Ok(open.shown_flags().into()),
             4 => {
-                let keep = open.flags.load(Ordering::Relaxed) & !flag::LATER;
-                open.flags.store(keep | with as u32 & flag::LATER, Ordering::Relaxed);
-                Ok(0)
-            }
-            // Who is to hear of it.
-            8 => {
-                open.hearer.store(with as u32, Ordering::Relaxed);
-                Ok(0)
-            }
-            9 => Ok(open.hearer.load(Ordering::Relaxed).into()),
-            // The same with its kind: a thread, a process, or a group, whose number is negative.
-            15 => {
-                let (kind, who) = (self.load_word(with)?, self.load_word(with + 4)?);
-                if kind > 2 {
-                    return Err(Errno::EINVAL);
+                let later = flag::LATER & !flag::SIGNALS;
+                let keep = open.flags.load(Ordering::Relaxed) & !later;
+                open.flags.store(keep | with as u32 & later, Ordering::Relaxed);
+                let signals = with as u32 & flag::SIGNALS != 0;
+                if open.has(flag::SIGNALS) != signals {
+                    // Where nothing ever comes nobody hears of it.
+                    let _ = self.set_signals(thread, &open, number, signals);
                 }
-                let who = if kind == 2 { who.wrapping_neg() } else { who };
-                open.hearer.store(who, Ordering::Relaxed);
                 Ok(0)
             }
-            16 => {
-                let who = open.hearer.load(Ordering::Relaxed) as i32;
-                let kind = if who < 0 { 2 } else { 1 };
-                self.machine
-                    .write_user(with, &Pack::default().word(kind).word(who.unsigned_abs()).0)
-                    .map(|()| 0)
-            }
-            10 => Ok(0),
-            11 => Ok(0),
+            8..=11 | 15 | 16 | 1026 => self.hearer_call(thread, &open, number, what, with),
             5..=7 | 36..=38 => self.record_lock(thread, &open, what, with),
             1033 => self.seals(&open, Some(with)),
             1034 => self.seals(&open, None),
@@ -136,6 +118,15 @@ impl<M: Machine> Linux<'_, M> {
                 let bytes = socket.inbox.len(socket.is_stream()) as u32;
                 self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
             }
+            // Who hears of it.
+            (0x8901 | 0x8902, Kind::Socket(_)) => {
+                let who = self.load_word(with)?;
+                self.hearer_call(thread, &open, number, 8, who.into())
+            }
+            (0x8903 | 0x8904, Kind::Socket(_)) => {
+                let who = self.hearer_call(thread, &open, number, 9, 0)? as u32;
+                self.machine.write_user(with, &who.to_le_bytes()).map(|()| 0)
+            }
             (0x8910..=0x8950, Kind::Socket(_)) => self.ioctl_interface(what, with),
             (BYTES_TO_READ, Kind::File(inode)) => {
                 let at = open.offset.with(self.machine, |offset| *offset);
@@ -147,7 +138,7 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    fn ioctl_of_any(&self, thread: &Thread, open: &Open, number: u64, what: u64, with: u64) -> Answer {
+    fn ioctl_of_any(&self, thread: &Thread, open: &Arc<Open>, number: u64, what: u64, with: u64) -> Answer {
         match what {
             NO_WAIT => {
                 let on = self.load_word(with)? != 0;
@@ -163,12 +154,9 @@ impl<M: Machine> Linux<'_, M> {
                     .with(|files| files.close_on_exec(number).map(|cloexec| *cloexec = on))?;
                 Ok(0)
             }
-            // Whoever waits for signals of it waits in vain: they are sent of nothing.
             SIGNALS => {
                 let on = self.load_word(with)? != 0;
-                let keep = open.flags.load(Ordering::Relaxed) & !flag::SIGNALS;
-                open.flags.store(keep | if on { flag::SIGNALS } else { 0 }, Ordering::Relaxed);
-                Ok(0)
+                self.set_signals(thread, open, number, on).map(|()| 0)
             }
             _ => Err(Errno::ENOTTY),
         }

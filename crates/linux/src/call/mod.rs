@@ -5,6 +5,7 @@ mod clocks;
 mod control;
 mod epoll;
 mod futex;
+mod hearers;
 mod listing;
 mod locks;
 mod mailboxes;
@@ -566,6 +567,7 @@ impl<M: Machine> Linux<'_, M> {
         let arguments = frame.arguments();
         let answer = if skips { Ok(frame.registers.rax) } else { call(self, thread, frame, number) };
         self.settle();
+        self.hear(thread);
         if self.notes_calls.load(Ordering::Relaxed) {
             self.note_call(thread, arguments, number, answer);
         }

@@ -117,6 +117,11 @@ impl<M: Machine> Linux<'_, M> {
         what: u32,
         cookie: u32,
     ) {
+        if self.noted.load(Ordering::Relaxed) != 0
+            && let Some((directory, _)) = above
+        {
+            self.noted(directory, what);
+        }
         if self.watching.load(Ordering::Relaxed) == 0 || !self.machine.has_room(0) {
             return;
         }
@@ -139,7 +144,7 @@ impl<M: Machine> Linux<'_, M> {
 
     /// The same of what is open.
     pub(crate) fn happened_to(&self, open: &Open, what: u32) {
-        if self.watching.load(Ordering::Relaxed) != 0
+        if self.watching.load(Ordering::Relaxed) | self.noted.load(Ordering::Relaxed) != 0
             && let Kind::File(_) | Kind::Directory(_) = &open.kind
             && let Some(reached) = Reached::of(open)
         {
