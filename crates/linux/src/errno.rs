@@ -62,6 +62,9 @@ numbers! {
     ENOPROTOOPT = 92, "No such option.";
     EPROTONOSUPPORT = 93, "No such protocol.";
     ESOCKTNOSUPPORT = 94, "No such kind of socket.";
+    EDQUOT = 122, "More than one may have.";
+    ENOKEY = 126, "No such key.";
+    EKEYREVOKED = 128, "The key is not good any more.";
     EOPNOTSUPP = 95, "Not of this kind of file.";
     EAFNOSUPPORT = 97, "No such kind of network.";
     EADDRINUSE = 98, "Somebody has this address.";

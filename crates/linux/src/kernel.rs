@@ -110,6 +110,8 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) mailboxes: Spin<BTreeMap<Vec<u8>, Arc<Mailbox>>>,
     /// Contexts of reads and writes that are asked for and heard of later, by process and address.
     pub(crate) contexts: Spin<BTreeMap<(u32, u64), Arc<Context>>>,
+    /// Keys.
+    pub(crate) keys: Spin<crate::keys::Keys>,
     /// Terminals by number.
     pub(crate) terminals: Spin<BTreeMap<u32, Arc<Terminal>>>,
     next_inode: AtomicU64,
@@ -192,6 +194,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             queues: Numbered::default(),
             mailboxes: Spin::default(),
             contexts: Spin::default(),
+            keys: Spin::default(),
             terminals: Spin::default(),
             next_inode: AtomicU64::new(2),
             next_tid: AtomicU32::new(1),

@@ -8,7 +8,7 @@
 //! | [`archive`], `furnish`, [`tree`], [`path`], `open` | the files: what came with the machine, what is there besides, directories, names, what is open |
 //! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `stop` | what programs tell each other |
 //! | `trace` | how one looks into another and steers it |
-//! | `numbered`, `semaphores`, `messages`, `shared`; `mailbox` | the same by System V; by POSIX |
+//! | `numbered`, `semaphores`, `messages`, `shared`; `mailbox`; `keys` | the same by System V; by POSIX; keys |
 //! | `epoll`, `timer`, `requests`, `hearer` | what they wait for, or hear by a signal |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
 //! | `process`, `usage`, `kernel`, `shortage` | processes and threads; what they have used; what they all share; who ends when memory does |
@@ -40,6 +40,7 @@ mod furnish;
 pub mod futex;
 mod hearer;
 mod kernel;
+mod keys;
 mod layout;
 mod locks;
 pub mod machine;

@@ -139,7 +139,7 @@ impl Open {
     pub fn new(kind: Kind, flags: u32, path: Vec<u8>) -> Arc<Open> {
         Arc::new(Open {
             kind,
-            flags: AtomicU32::new(flags & !(flag::CLOSE_ON_EXEC | flag::SIGNALS)),
+            flags: AtomicU32::new(flags & !flag::CLOSE_ON_EXEC),
             offset: Mutex::new(0),
             path,
             above: Spin::default(),

@@ -192,6 +192,23 @@ fn who_looks_into_others_and_steers_them_sees_what_it_sees_on_the_host() {
     }
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn what_programs_hear_by_signals_and_of_memory_and_keys_is_as_on_the_host() {
+    let scratch = Scratch::new("told");
+    let program = built("told", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    // Who may not have keys on this host hears that there; here all parts end well.
+    let well = "comes: 0\nnotes: 0\nused: 0\nspaces: 0\nkeys: 0\n";
+    let without_keys = |text: &str| text.split("keys").next().map(String::from);
+    assert_eq!(without_keys(&text(&host.stdout)), without_keys(well), "{}", text(&host.stderr));
+    for cpus in ["1", "4"] {
+        let ran = boot(&program, &["--cpus", cpus, "--memory", "128M"]);
+        assert_eq!(text(&ran.stdout), well, "{cpus} CPUs: {}", text(&ran.stderr));
+        assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    }
+}
+
 /// A count that the summary tells.
 fn told(ran: &Output, name: &str) -> u64 {
     let errors = text(&ran.stderr);

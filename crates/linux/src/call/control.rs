@@ -156,7 +156,10 @@ impl<M: Machine> Linux<'_, M> {
             }
             SIGNALS => {
                 let on = self.load_word(with)? != 0;
-                self.set_signals(thread, open, number, on).map(|()| 0)
+                if open.has(flag::SIGNALS) != on {
+                    self.set_signals(thread, open, number, on)?;
+                }
+                Ok(0)
             }
             _ => Err(Errno::ENOTTY),
         }

@@ -6,6 +6,7 @@ mod control;
 mod epoll;
 mod futex;
 mod hearers;
+mod keys;
 mod listing;
 mod locks;
 mod mailboxes;
@@ -79,6 +80,8 @@ fn keeps(number: u64) -> bool {
             | n::semtimedop
             | n::msgget
             | n::msgsnd
+            | n::add_key
+            | n::keyctl
             | n::mq_open
             | n::mq_timedsend
             | n::io_setup
@@ -503,6 +506,9 @@ pub fn call<M: Machine>(
         n::pkey_mprotect => Err(Errno::EINVAL),
         n::reboot if a as u32 != 0xfee1_dead => Err(Errno::EINVAL),
         n::io_uring_setup | n::userfaultfd | n::bpf | n::perf_event_open | n::reboot => Err(Errno::EPERM),
+        n::add_key => linux.add_key(thread, [a, b, c, d, e]),
+        n::request_key => linux.request_key(thread, [a, b]),
+        n::keyctl => linux.keyctl(thread, [a, b, c, d, e]),
         n::ptrace => linux.ptrace(thread, [a, b, c, d]),
         n::ioprio_get | n::ioprio_set => Ok(0),
         n::sched_rr_get_interval => linux.machine.write_user(b, &[0; 16]).map(|()| 0),

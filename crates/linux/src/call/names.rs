@@ -411,13 +411,19 @@ impl<M: Machine> Linux<'_, M> {
         };
         let mode = inode.mode.load(Ordering::Relaxed);
         let times = [&inode.accessed, &inode.modified, &inode.changed];
+        // What is made up has no length, one name, and is as old as its process at most: as it is looked at.
+        let made_up = crate::procfs::is_made_up(inode);
+        let now = self.clock();
         Stat {
             number: inode.number,
             mode,
-            links: inode.names(),
+            links: if made_up { inode.names().max(1) } else { inode.names() },
             device,
-            bytes,
-            times: times.map(|time| time.load(Ordering::Relaxed)),
+            bytes: if made_up { 0 } else { bytes },
+            times: times.map(|time| match time.load(Ordering::Relaxed) {
+                0 if made_up => now,
+                time => time,
+            }),
             owner: [0, 1].map(|which| inode.owner[which].load(Ordering::Relaxed)),
         }
     }
