@@ -95,7 +95,12 @@ impl<M: Machine> Linux<'_, M> {
             }),
             (1, 39) => word(socket.family.into()),
             // The longest piece that goes at once: of this machine's own network.
-            (6, 2) if socket.family != UNIX && socket.is_stream() => word(65_483),
+            (6, 2) if socket.family != UNIX && socket.is_stream() => word(match socket.family {
+                _ if socket.peer().is_none() => 536,
+                // Half of the first window, without what goes before it.
+                2 => 32_741,
+                _ => 32_732,
+            }),
             (6, what) if socket.family != UNIX && socket.is_stream() => word(match what {
                 // When and how often it is asked whether the other end is there, how often a connection is tried, whether receipts go at once.
                 4 => 7200,
