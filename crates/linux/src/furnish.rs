@@ -121,6 +121,7 @@ impl<M: Machine> Linux<'_, M> {
             ("proc/sys/net/core", "wmem_max", Made::Number(crate::socket::ROOM as u64)),
             ("proc/sys/net/ipv4", "ip_local_port_range", Made::Fixed("32768\t60999\n")),
             ("proc/sys/kernel", "pid_max", Made::Number(32768)),
+            ("proc/sys/fs", "dir-notify-enable", Made::Number(1)),
             ("proc/sys/kernel", "threads-max", Made::Number(32768)),
             ("proc/sys/kernel", "ngroups_max", Made::Number(65536)),
             ("proc/sys/kernel", "cap_last_cap", Made::Number(40)),
