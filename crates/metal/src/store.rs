@@ -207,6 +207,15 @@ impl BlockDevice for Store {
             let slot = slots.with(|slots| slots.take(to, block)).ok_or(DeviceError::Failed)?;
             return disk::transfer(Way::Out, slot, frame);
         }
+        self.write_on_heap((to, block), frame);
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Not inlined: a disk's driver is deeper.
+    #[inline(never)]
+    fn write_on_heap(&self, place: (Keeper, u64), frame: FrameNumber) {
         let mut page = Box::new([0; WORDS]);
         let from = words(frame);
         for (i, word) in page.iter_mut().enumerate() {
@@ -224,8 +233,7 @@ impl BlockDevice for Store {
                 self.changed.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.written.with(|written| written.insert((to, block), page));
-        Ok(())
+        self.written.with(|written| written.insert(place, page));
     }
 }
 

@@ -61,44 +61,50 @@ impl<M: Machine> Thread<'_, '_, M> {
     }
 
     pub(super) fn calm_step(&mut self) {
-        match self.pick(64) {
-            0..34 => self.linger_in_the_file(),
-            34..38 => self.write_own_page(),
-            38..58 => self.cold_pages(),
-            58 => self.write_back(),
-            59 => self.cpus_come_and_go(),
-            _ => self.nap(),
-        }
+        let step: fn(&mut Self) = match self.pick(64) {
+            0..34 => Self::linger_in_the_file,
+            34..38 => Self::write_own_page,
+            38..58 => Self::cold_pages,
+            58 => Self::write_back,
+            59 => Self::cpus_come_and_go,
+            _ => Self::nap,
+        };
+        step(self);
     }
 
     pub(super) fn stormy_step(&mut self) {
-        match self.pick(64) {
-            0..12 => self.store_own(),
-            12..22 => {
-                let slot = self.pick(SLOTS);
-                self.check_own(slot);
-            }
-            22..28 => self.look_at_another(),
-            28..33 => {
-                let page = self.pick(self.world.threads * OWN);
-                self.look_at_page(page);
-            }
-            33..35 => self.write_own_page(),
-            35 => self.linger(),
-            36..39 => self.cold_pages(),
-            39..44 => self.map(),
-            44..47 => self.unmap(),
-            47..51 => self.protect(),
-            51..53 => self.drop_content(),
-            53..55 => self.move_slots(),
-            55 => self.migrate(),
-            56..58 => self.fork(),
-            58 => self.large(),
-            59 => self.write_back(),
-            60 => self.cpus_come_and_go(),
-            61 => self.shoot_deaf(),
-            _ => self.nap(),
-        }
+        let step: fn(&mut Self) = match self.pick(64) {
+            0..12 => Self::store_own,
+            12..22 => Self::check_some,
+            22..28 => Self::look_at_another,
+            28..33 => Self::look_at_some_page,
+            33..35 => Self::write_own_page,
+            35 => Self::linger,
+            36..39 => Self::cold_pages,
+            39..44 => Self::map,
+            44..47 => Self::unmap,
+            47..51 => Self::protect,
+            51..53 => Self::drop_content,
+            53..55 => Self::move_slots,
+            55 => Self::migrate,
+            56..58 => Self::fork,
+            58 => Self::large,
+            59 => Self::write_back,
+            60 => Self::cpus_come_and_go,
+            61 => Self::shoot_deaf,
+            _ => Self::nap,
+        };
+        step(self);
+    }
+
+    fn check_some(&mut self) {
+        let slot = self.pick(SLOTS);
+        self.check_own(slot);
+    }
+
+    fn look_at_some_page(&mut self) {
+        let page = self.pick(self.world.threads * OWN);
+        self.look_at_page(page);
     }
 
     pub(super) fn nap(&mut self) {
