@@ -183,31 +183,9 @@ impl<const FAULTS: bool> UserTlb for Metal<FAULTS> {
     }
 }
 
-/// Others may run until this is dropped.
-struct Given<const FAULTS: bool>;
-
-impl<const FAULTS: bool> Given<FAULTS> {
-    #[inline]
-    fn way() -> Self {
-        if FAULTS {
-            stretches::gives_way();
-        }
-        Given
-    }
-}
-
-impl<const FAULTS: bool> Drop for Given<FAULTS> {
-    #[inline]
-    fn drop(&mut self) {
-        if FAULTS {
-            stretches::goes_on();
-        }
-    }
-}
-
 impl<const FAULTS: bool> Services for Metal<FAULTS> {
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
-        let _given = Given::<FAULTS>::way();
+        let _given = FAULTS.then(stretches::given);
         match kernel() {
             Some(kernel) => kernel.wait(key, ready),
             None => {
@@ -218,7 +196,7 @@ impl<const FAULTS: bool> Services for Metal<FAULTS> {
         }
     }
     fn cond_resched(&self) {
-        let _given = Given::<FAULTS>::way();
+        let _given = FAULTS.then(stretches::given);
         kernel().into_iter().for_each(Kernel::cond_resched);
     }
     fn wake(&self, key: WaitKey) {

@@ -66,7 +66,8 @@ pub fn prepare(command: &Command, disk: Option<u64>, regions: impl Fn(u64) -> Ve
         (What::Program, _) => programs(command, disk, regions),
         (What::Workload(work), _) => workload::<true>(command, work, disk, regions),
         (What::Test(test), _) => {
-            let config = Config { min_free: Some(64), ..config(command, test.kernel_pages) };
+            let (swap, groups) = test.swap;
+            let config = Config { min_free: Some(64), swap, groups, ..config(command, test.kernel_pages) };
             let run = make::<true>(command, config, cpus + test.tasks(cpus), disk, regions);
             (test.set_up)(&run.system, &params(command, run.frames)).unwrap_or_else(|error| refuse(error));
             start(run);

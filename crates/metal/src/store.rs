@@ -13,7 +13,7 @@ use quietmm::{FileId, FrameNumber, VirtAddr};
 use crate::disk::{self, Way};
 use crate::lock::Lock;
 use crate::paging::{self, direct};
-use crate::{clock, cpu, heap, tasks};
+use crate::{clock, cpu, heap, stretches, tasks};
 
 const WORDS: usize = 512;
 /// The part of the heap that it keeps for itself when pages want to be written: one in so many.
@@ -145,6 +145,7 @@ fn words(frame: FrameNumber) -> *mut [u64; WORDS] {
 
 impl BlockDevice for Store {
     fn read(&self, from: Keeper, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        let _works = stretches::given();
         let slot =
             self.slots.as_ref().and_then(|slots| slots.with(|slots| slots.of.get(&(from, block)).copied()));
         if let Some(slot) = slot {
@@ -166,6 +167,7 @@ impl BlockDevice for Store {
         Ok(())
     }
     fn discard(&self, file: FileId, blocks: Range<u64>) -> Result<(), DeviceError> {
+        let _works = stretches::given();
         let all = (Keeper::File(file), blocks.start)..(Keeper::File(file), blocks.end);
         if let Some(slots) = &self.slots {
             slots.with(|Slots { of, free, .. }| {
@@ -192,6 +194,7 @@ impl BlockDevice for Store {
         Ok(())
     }
     fn end(&self, keeper: Keeper) {
+        let _works = stretches::given();
         if let Keeper::File(file) = keeper {
             self.kept.with(|kept| kept.remove(&file));
         }
@@ -199,6 +202,7 @@ impl BlockDevice for Store {
         self.written.with(|written| written.retain(|&(of, _), _| of != keeper));
     }
     fn write(&self, to: Keeper, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
+        let _works = stretches::given();
         // Where a page lies is kept on the heap, if not the page itself.
         if heap::left() < heap::size() / HEAP_RESERVE {
             return Err(DeviceError::Failed);

@@ -112,8 +112,22 @@ pub fn unlocked(lock: *const u8) {
     });
 }
 
-/// Others may run here.
-pub fn gives_way() {
+/// Others may run, or a device works, until this is dropped.
+pub struct Given(());
+
+/// From here on.
+pub fn given() -> Given {
+    gives_way();
+    Given(())
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        goes_on();
+    }
+}
+
+fn gives_way() {
     watched(|watch, now| {
         if let Some(since) = watch.point.take() {
             watch.ends(NO_POINT, since, now);
@@ -121,8 +135,7 @@ pub fn gives_way() {
     });
 }
 
-/// And have.
-pub fn goes_on() {
+fn goes_on() {
     watched(|watch, now| watch.point = Some(now));
 }
 

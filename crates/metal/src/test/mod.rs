@@ -30,13 +30,15 @@ pub struct Test {
     pub kernel_pages: Option<u64>,
     /// Whether pages of files that were never written are made up.
     pub tags: bool,
+    /// Whether anonymous pages can go to swap, and the groups that there may be.
+    pub swap: (bool, u32),
     /// Makes its tasks, which report what is wrong by `wrong_content`.
     pub set_up: SetUp,
 }
 
 impl Test {
     const fn new(name: &'static str, set_up: SetUp) -> Test {
-        Test { name, kernel_pages: None, tags: false, set_up }
+        Test { name, kernel_pages: None, tags: false, swap: (false, 0), set_up }
     }
 
     /// Tasks that it makes at most.
@@ -65,6 +67,7 @@ static ALL: &[Test] = &[
     Test { kernel_pages: Some(kernel::PAGES), ..Test::new("vunmap", kernel::vunmap) },
     Test {
         kernel_pages: Some(stretches::KERNEL_PAGES),
+        swap: (true, 1),
         ..Test::new("stretches", stretches::all_that_is_long)
     },
     Test::new("panics", ends::panics),

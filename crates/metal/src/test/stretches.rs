@@ -1,7 +1,7 @@
 //! What is long, watched where instructions are the clock: how long it makes others wait.
 //!
-//! As `resched.rs` of the core's tests does it, which counts touches of memory; without what a disk takes part in, for which CPUs wait at
-//! times that differ, and without other nodes, of which there are none.
+//! As `resched.rs` of the core's tests does it, which counts touches of memory; without other nodes, of which there are none. There is no disk
+//! either: what is written to devices lies on the heap, and takes the same in each run.
 
 use alloc::string::String;
 use alloc::vec;
@@ -28,6 +28,11 @@ const WRITTEN: u64 = 2048;
 const VMAS: u64 = 1500;
 const AT: PageNumber = PageNumber(0x10_0000);
 const TO: PageNumber = PageNumber(0x20_0000);
+/// The device for swap, and its pages.
+const DEVICE: u32 = 0;
+const SWAP: u64 = 8192;
+/// A group's limit, in pages.
+const LIMIT: u64 = 1024;
 /// Pages of the kernel range.
 pub const KERNEL_PAGES: u64 = 1 << 18;
 
@@ -83,6 +88,16 @@ fn end(mm: &Mm, id: SpaceId) -> Result<(), Error> {
 
 fn many() -> PageRange {
     PageRange::new(AT, VMAS)
+}
+
+/// Work in a space with memory of its own, while there is swap.
+fn with_swap(mm: &Mm, work: impl FnOnce(&Mm, SpaceId, PageRange) -> Result<(), Error>) -> Result<(), Error> {
+    mm.swap().on(DEVICE, SWAP, 0)?;
+    let id = space(mm, ANON, Prot::ReadWrite, WRITTEN)?;
+    mm.drain_lru_batch();
+    work(mm, id, PageRange::new(AT, WRITTEN))?;
+    end(mm, id)?;
+    mm.swap().off(DEVICE)
 }
 
 type Long = fn(&Mm, &'static str) -> Result<(), Error>;
@@ -228,6 +243,56 @@ const ALL: &[(&str, Long)] = &[
         stretches::of(name, || mm.space(id).unmap(all()))?;
         end(mm, id)?;
         mm.file(file).destroy()
+    }),
+    ("free_empty_tables", |mm, name| {
+        let id = mm.create_space()?;
+        let tables = PageRange::new(AT, 200 * 512);
+        mm.space(id).map(tables, ANON, Prot::ReadWrite)?;
+        for at in (0..tables.pages).step_by(512) {
+            let one = PageRange::new(PageNumber(AT.0 + at), 1);
+            mm.space(id).populate(one, UserAccess::Write)?;
+            mm.space(id).advise(one, Advice::Drop)?;
+        }
+        stretches::of(name, || mm.space(id).free_empty_tables())?;
+        end(mm, id)
+    }),
+    ("swap_on", |mm, name| {
+        stretches::of(name, || mm.swap().on(DEVICE, SWAP, 0))?;
+        mm.swap().off(DEVICE)
+    }),
+    ("pages that go to swap", |mm, name| {
+        with_swap(mm, |mm, id, some| stretches::of(name, || mm.space(id).advise(some, Advice::PageOut)))
+    }),
+    ("pages that come from swap", |mm, name| {
+        with_swap(mm, |mm, id, some| {
+            mm.space(id).advise(some, Advice::PageOut)?;
+            stretches::of(name, || mm.space(id).advise(some, Advice::WillNeed))?;
+            stretches::of(name, || mm.space(id).populate(some, UserAccess::Write))
+        })
+    }),
+    ("a fork with pages in swap", |mm, name| {
+        with_swap(mm, |mm, id, some| {
+            mm.space(id).advise(some, Advice::PageOut)?;
+            let child = stretches::of(name, || mm.space(id).fork())?;
+            stretches::of(name, || end(mm, child))
+        })
+    }),
+    ("swap_off", |mm, name| {
+        with_swap(mm, |mm, id, some| {
+            mm.space(id).advise(some, Advice::PageOut)?;
+            stretches::of(name, || mm.swap().off(DEVICE))?;
+            mm.swap().on(DEVICE, SWAP, 0)
+        })
+    }),
+    ("a group at its limit", |mm, name| {
+        with_swap(mm, |mm, id, _| {
+            let group = mm.create_group(LIMIT)?;
+            mm.space(id).set_group(Some(group))?;
+            mm.space(id).map(PageRange::new(TO, 2 * LIMIT), ANON, Prot::ReadWrite)?;
+            stretches::of(name, || mm.space(id).populate(PageRange::new(TO, 2 * LIMIT), UserAccess::Write))?;
+            stretches::of(name, || mm.space(id).set_group(None))?;
+            mm.group(group).destroy()
+        })
     }),
     ("kernel pages", |mm, name| {
         let made =
