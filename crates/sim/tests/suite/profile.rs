@@ -47,9 +47,12 @@ fn a_profile_changes_nothing_else_and_adds_up_to_all_cpus_for_the_whole_time() {
         let profile = profile(&with);
         let all: u64 = profile.rows.iter().map(|row| row.own_ps).sum();
         assert_eq!(all, u64::from(profile.cpus) * profile.span_ps, "{}", spec.workload.name());
-        // The clock of the last task's CPU is read in nanoseconds; another CPU may be ahead of it by the engine's slack.
+        // The clock of the last task's CPU is read in nanoseconds; another CPU may be ahead of it by the engine's slack and what it does in one
+        // piece: it wakes, and takes a tick.
         let beyond = profile.span_ps as f64 / 1e12 - with.figure("elapsed_s");
-        assert!((0.0..5e-6).contains(&beyond), "{}: {beyond} s", spec.workload.name());
+        let cost = &spec.machine.cost;
+        let piece = cost.idle_wake + cost.tick_work + cost.irq_enter + cost.irq_exit;
+        assert!((0.0..piece as f64 / 1e12 + 1e-6).contains(&beyond), "{}: {beyond} s", spec.workload.name());
         // Twice the same; `without` and `with` have shown so much of the rest of all.
         if nth % 3 == 0 {
             assert_eq!(Some(profile), run(&RunSpec { profile: true, ..spec.clone() }).profile.as_ref());
