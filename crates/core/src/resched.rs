@@ -12,7 +12,7 @@ use crate::platform::Platform;
 #[cfg(debug_assertions)]
 use crate::sync::Holder;
 
-/// What counts for how much. The unit is a look at an entry that is empty, some ten instructions; `docs/metal.md` has what was
+/// What counts for how much. The unit is a look at an entry that is empty, some ten instructions; `docs/stretches.md` has what was
 /// measured.
 pub(crate) mod cost {
     /// An entry that is changed, or moved.
