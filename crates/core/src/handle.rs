@@ -76,8 +76,11 @@ impl From<SpaceId> for SpaceSlot {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId {
     pub(crate) slot: FileSlot,
-    pub(crate) life: u64,
+    /// In two halves, the upper one first: with them a [`Transfer`](crate::platform::Transfer) is 32 bytes, and there are 32 of these on a stack.
+    life: [u32; 2],
 }
+
+const _: () = assert!(size_of::<crate::platform::Transfer>() == 32);
 
 impl FileId {
     /// A small number that no other living file has; a later one may. For tables of the embedding kernel.
@@ -87,7 +90,7 @@ impl FileId {
 
     /// The handle as numbers, for a language that cannot keep it otherwise: its index, and which use of that this is.
     pub const fn into_raw(self) -> (u32, u64) {
-        (self.slot.0, self.life)
+        (self.slot.0, self.life())
     }
 
     /// The handle of such numbers. `None` if no handle has them; else it names what it named before, or nothing.
@@ -107,7 +110,15 @@ impl FileId {
         if !names_a_life(life) {
             return None;
         }
-        Some(FileId { slot: FileSlot(index), life })
+        Some(FileId::of(FileSlot(index), life))
+    }
+
+    pub(crate) const fn of(slot: FileSlot, life: u64) -> FileId {
+        FileId { slot, life: [(life >> 32) as u32, life as u32] }
+    }
+
+    pub(crate) const fn life(self) -> u64 {
+        (self.life[0] as u64) << 32 | self.life[1] as u64
     }
 
     pub(crate) const fn slot(self) -> FileSlot {
@@ -116,7 +127,7 @@ impl FileId {
 
     /// How many files had this number, with this one.
     pub(crate) const fn nth(self) -> u64 {
-        nth(self.life)
+        nth(self.life())
     }
 }
 

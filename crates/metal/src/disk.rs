@@ -193,6 +193,7 @@ fn begin(flight: Flight, page: u64, request: &mut BlkReq) -> Result<(), (Error, 
 }
 
 /// Ends all commands that are done, and wakes their tasks.
+#[inline(always)]
 fn look() {
     while let Some(key) = DISK.with(|disk| disk.as_mut().and_then(Disk::end_one)) {
         interrupts::kernel().into_iter().for_each(|kernel| kernel.wake(key));

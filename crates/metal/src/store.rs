@@ -50,6 +50,8 @@ struct Slots {
 }
 
 impl Slots {
+    /// Not inlined: what it has on the stack is not there below it, where a driver goes on.
+    #[inline(never)]
     fn take(&mut self, keeper: Keeper, block: u64) -> Option<u64> {
         let known = self.of.get(&(keeper, block)).copied();
         let slot = known.or_else(|| self.free.pop()).or_else(|| {

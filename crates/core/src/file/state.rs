@@ -87,12 +87,12 @@ pub(crate) const MAX_PAGES: u64 = 1 << 40;
 impl FileState {
     /// The handle of the file that is here, in this slot, also while it ends.
     pub fn id<P: Platform>(&self, p: &P, slot: FileSlot) -> FileId {
-        FileId { slot, life: self.life.now(p) }
+        FileId::of(slot, self.life.now(p))
     }
 
     /// Whether this is still the file that a handle names.
     pub fn is<P: Platform>(&self, p: &P, id: FileId) -> bool {
-        self.life.is(p, id.life)
+        self.life.is(p, id.life())
     }
 
     /// Length in pages, the last of which may be used in part.
