@@ -266,14 +266,12 @@ impl<'p, P: Platform> Manager<'p, P> {
             // Without them fewer move.
             let _without = mm.make_transit();
         }
-        work.did(FRAMES);
         let move_some = |some: &mut FrameVec, work: &mut Work<'_, 'p, P>| {
             crate::reclaim::migrate_out(mm, some.as_slice());
             work.did(some.as_slice().len() as u32 * 2 * cost::RECLAIM);
             some.clear();
         };
         for n in block() {
-            work.count(1);
             if mm.is_swappable(n) && Frame::order_of(mm.memmap().get(n).state.get(p)) > 0 {
                 mm.move_out_of(first, n, work);
                 work.did(2 * cost::RECLAIM);

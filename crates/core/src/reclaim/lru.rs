@@ -287,6 +287,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes up to `want` pages off the old end of a list, each with a reference for the caller.
+    // Not inlined: its second list is gone when pages are looked at.
     #[inline(never)]
     pub(crate) fn isolate(&self, lists: &LruVec, kind: LruType, active: bool, want: usize) -> FrameVec {
         let p = self.platform();

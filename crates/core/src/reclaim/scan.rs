@@ -440,19 +440,14 @@ pub(super) fn take_out<'p, P: Platform, R>(
     unmap: impl FnOnce(&UnmapBatch<'_, 'p, P>) -> R,
 ) -> Result<(R, u32), Error> {
     let (mut free, mut back, mut dirty) = (FrameVec::new(), FrameVec::new(), FrameVec::new());
-    // Which of those that are dirty are to move, dirty or not: a bit for each.
-    let mut moving = 0_u64;
     let mut keep = |n| {
         mm.unlock_page(n);
         back.push(n);
     };
     let result = UnmapBatch::fill(mm, FlushReason::ReclaimBatch, unmap, |n, fate| match fate {
         Fate::Free => free.push(n),
-        Fate::Write => dirty.push(n),
-        Fate::Move => {
-            moving |= 1 << dirty.as_slice().len();
-            dirty.push(n);
-        }
+        // One that is to move may be clean: see below.
+        Fate::Write | Fate::Move => dirty.push(n),
         Fate::Swap(slot) if mm.move_to_swap(n, slot) => dirty.push(n),
         Fate::Leave if uncache(mm, n) == Fate::Free => free.push(n),
         Fate::Keep if demote.is_some() => {
@@ -463,14 +458,9 @@ pub(super) fn take_out<'p, P: Platform, R>(
         Fate::Keep | Fate::Leave | Fate::WriteBack | Fate::Swap(_) => keep(n),
     })?;
     let mut demoted = 0;
-    if moving != 0 {
+    if let Some(node) = demote {
         dirty.retain(|n| {
-            let moves = moving & 1 != 0;
-            moving >>= 1;
-            if !moves {
-                return true;
-            }
-            match demote.and_then(|node| demote::demote(mm, n, node)) {
+            match demote::demote(mm, n, node) {
                 Some(new) => {
                     demoted += 1;
                     free.push(n);

@@ -58,6 +58,15 @@ fn numbers_name_what_their_handle_named_or_nothing() {
     });
 }
 
+/// A slot that was used more than two thousand million times.
+#[test]
+fn the_number_of_a_file_counts_in_64_bits() {
+    let lives = [1, (1 << 32) + 1, (1 << 33) + 1, (1 << 63) - 1];
+    let files = lives.map(|life| FileId::from_raw(3, life).expect("a handle looks so"));
+    assert_eq!(files.map(|file| file.into_raw().1), lives);
+    assert!(files.is_sorted_by(|one, next| one < next));
+}
+
 #[test]
 fn an_old_handle_does_not_reach_the_next_space() {
     let host = Host::new(Setup { nodes: 2, cpus: 2, ..Setup::default() });

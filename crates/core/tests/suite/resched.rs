@@ -182,15 +182,12 @@ const ALL: &[(&str, Long)] = &[
         mm.drain_lru_batch();
         let inside = showing::frame(mm, id, AT + COUNT / 2);
         let busy = mm.frames().blocks().filter(|block| block.0 <= inside.0).last().unwrap();
-        let mut left = None;
-        let longest = mm.platform().longest_stretch(|| {
-            left = Some(mm.frames().finish_offline(mm.frames().begin_offline(busy).unwrap()));
-        });
-        match left.unwrap() {
-            Ok(block) => mm.frames().bring_online(block),
-            Err(remains) => mm.frames().cancel_offline(remains.leaving),
-        }
-        longest
+        mm.platform().longest_stretch(|| {
+            match mm.frames().finish_offline(mm.frames().begin_offline(busy).unwrap()) {
+                Ok(block) => mm.frames().bring_online(block),
+                Err(remains) => mm.frames().cancel_offline(remains.leaving),
+            }
+        })
     }),
     ("populate", |mm| {
         let id = mapped(mm, ANON, COUNT);
@@ -297,16 +294,13 @@ const ALL: &[(&str, Long)] = &[
         range(mm, child, |mm, id| mm.space(id).advise(pages(swapping::AT, 2048), Advice::WillNeed))
     }),
     (COMES, |mm| {
-        let mut came = Vec::new();
-        let longest = mm.platform().longest_stretch(|| {
+        mm.platform().longest_stretch(|| {
             for block in 0..BLOCKS {
                 // SAFETY: the machine has it, and nobody uses it.
-                came.push(unsafe { mm.frames().add_block(LATER.add(block * 1024)).unwrap() });
+                let block = unsafe { mm.frames().add_block(LATER.add(block * 1024)).unwrap() };
+                mm.frames().bring_online(block);
             }
-        });
-        // Any context: it cannot let others run.
-        came.into_iter().for_each(|block| mm.frames().bring_online(block));
-        longest
+        })
     }),
     ("swap_off, with many spaces that have ended", |mm| {
         let spaces: Vec<_> = (0..2 * VMAS).map(|_| mm.create_space().unwrap()).collect();
@@ -434,20 +428,46 @@ fn what_is_held_for_long_is_seen() {
     });
 }
 
+/// How often others may run in what `work` does after `prepare`.
+fn rescheds<T>(resched_after: u32, prepare: impl FnOnce(&Mm<'_>) -> T, work: impl FnOnce(&Mm<'_>, T)) -> u32 {
+    let host = Host::new(Setup::default());
+    host.run(Config { resched_after, ..bare("linux") }, |mm| {
+        let prepared = prepare(mm);
+        let before = host.rescheds.get();
+        work(mm, prepared);
+        host.rescheds.get() - before
+    })
+}
+
 #[test]
 fn a_large_page_is_cleared_in_parts() {
-    let rescheds = |resched_after| {
-        let host = Host::new(Setup::default());
-        host.run(Config { resched_after, ..bare("linux") }, |mm| {
+    let fault = |resched_after| {
+        let large = |mm: &Mm<'_>| {
             let id = mapped(mm, ANON, 2048);
             mm.space(id).advise(pages(AT, 2048), Advice::Large).unwrap();
-            let before = host.rescheds.get();
-            mm.space(id).fault(PageNumber(0x10200).addr(), quietmm::UserAccess::Write).unwrap();
+            id
+        };
+        rescheds(resched_after, large, |mm, id| {
+            mm.space(id).fault(PageNumber(0x10200).addr(), UserAccess::Write).unwrap();
             assert_eq!(mm.counter(quietmm::Counter::LargeFault), 1);
-            host.rescheds.get() - before
         })
     };
-    assert_eq!((rescheds(1024), rescheds(u32::MAX)), (8, 0), "64 pages of 512 at a time");
+    assert_eq!((fault(1024), fault(u32::MAX)), (8, 0), "64 pages of 512 at a time");
+}
+
+#[test]
+fn files_are_read_and_written_16_pages_at_a_time() {
+    let file = |mm: &Mm<'_>| {
+        let file = mm.create_file(64).unwrap();
+        mm.file(file).write(0, &[1; 64 * 4096]).unwrap();
+        file
+    };
+    let write =
+        |after| rescheds(after, file, |mm, file| _ = mm.file(file).write(0, &[2; 64 * 4096]).unwrap());
+    let read =
+        |after| rescheds(after, file, |mm, file| _ = mm.file(file).read(0, &mut [0; 64 * 4096]).unwrap());
+    assert_eq!((write(1024), read(1024)), (4, 4));
+    assert_eq!((write(u32::MAX), read(u32::MAX)), (0, 0));
 }
 
 #[test]
