@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use quietmm_workloads::trace::Recording;
 use quietmm_workloads::trace::recording::{Call, Pages, Victim, What};
 
-use crate::syscall::takes;
+use crate::syscall::flushes;
 
 /// Calls of a thread that follow each other faster, in nanoseconds, could be one.
 const BURST: u64 = 1_000_000;
@@ -47,7 +47,7 @@ causes! {
     Munmap "munmap" "munmap" "`munmap`, and `brk` that gives back."
         "Keep memory and use it again instead of unmapping it: a pool in the program, or an allocator that keeps more (glibc: \
          M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of mallopt, or MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in the environment).";
-    Madvise "madvise" "madvise" "`madvise` that takes pages away."
+    Madvise "madvise" "madvise" "`madvise` that takes pages away, or their accessed bits."
         "Give memory back later and in larger pieces (jemalloc: dirty_decay_ms; Go: GOGC and GOMEMLIMIT).";
     Mprotect "mprotect" "mprotect" "`mprotect`."
         "Change the rights of larger ranges at once, or map with the final rights; glibc grows the heaps of its arenas by mprotect: \
@@ -445,7 +445,7 @@ fn most_first<T: Ord>(counts: impl Iterator<Item = (T, u64)>) -> Vec<(T, u64)> {
 fn cause(what: &What<'_>) -> Option<(Cause, Call, u64)> {
     Some(match *what {
         What::Unmap { pages, call } => (Cause::Munmap, call, pages.count),
-        What::Advise { pages, advice, call } if takes(advice) => (Cause::Madvise, call, pages.count),
+        What::Advise { pages, advice, call } if flushes(advice) => (Cause::Madvise, call, pages.count),
         What::Protect { pages, call, .. } => (Cause::Mprotect, call, pages.count),
         What::Move { from, call, .. } => (Cause::Mremap, call, from.count),
         What::Map { pages, call, .. } => (Cause::Mmap, call, pages.count),

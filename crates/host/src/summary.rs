@@ -6,7 +6,7 @@ use std::fmt;
 use quietmm_workloads::trace::Recording;
 use quietmm_workloads::trace::recording::{Event, Victim, What};
 
-use crate::syscall::takes;
+use crate::syscall::flushes;
 
 /// Calls of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -176,7 +176,7 @@ fn overlapping(recording: &Recording<'_>) -> u64 {
                 continue;
             }
             What::Unmap { call, .. } | What::Protect { call, .. } => call.took,
-            What::Advise { advice, call, .. } if takes(advice) => call.took,
+            What::Advise { advice, call, .. } if flushes(advice) => call.took,
             _ => continue,
         };
         calls.push((space_of.get(&thread).copied().unwrap_or_default(), at.saturating_sub(took), at));

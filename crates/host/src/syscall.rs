@@ -92,9 +92,9 @@ pub fn pages(address: u64, length: u64) -> Option<Pages> {
     Pages::of_bytes(address & !0xfff, length.checked_add(address & 0xfff)?)
 }
 
-/// Whether advice takes pages away, by Linux's number: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`, `MADV_PAGEOUT`,
-/// `MADV_DONTNEED_LOCKED`, `MADV_GUARD_INSTALL`. All other advice flushes nothing.
+/// Whether advice takes pages away, or their accessed bits, by Linux's number: `MADV_DONTNEED`, `MADV_FREE`, `MADV_REMOVE`, `MADV_COLD`,
+/// `MADV_PAGEOUT`, `MADV_DONTNEED_LOCKED`, `MADV_GUARD_INSTALL`. All other advice flushes nothing.
 #[must_use]
-pub const fn takes(advice: u32) -> bool {
-    matches!(advice, 4 | 8 | 9 | 21 | 24 | 102)
+pub const fn flushes(advice: u32) -> bool {
+    matches!(advice, 4 | 8 | 9 | 20 | 21 | 24 | 102)
 }

@@ -145,13 +145,15 @@ pub enum Tally {
     AroundReplaced,
     /// Calls of a recording that took out nothing and ended while others were under way: Linux flushes all of the space then, and this core does not.
     NestedFlushes,
+    /// Calls of a recording that said of pages that they are cold: Linux flushes them then, and this core does not.
+    AgedFlushes,
     /// CPUs that Linux asks for a flush of a recording's although they have left the space, and this core does not.
     LeftAsked,
 }
 
 impl Tally {
     /// All of them.
-    pub const ALL: [Tally; 26] = [
+    pub const ALL: [Tally; 27] = [
         Tally::GroupsCompleted,
         Tally::ProcessesKilled,
         Tally::ForksFailed,
@@ -177,6 +179,7 @@ impl Tally {
         Tally::ZerosReplaced,
         Tally::AroundReplaced,
         Tally::NestedFlushes,
+        Tally::AgedFlushes,
         Tally::LeftAsked,
     ];
 
@@ -208,6 +211,7 @@ impl Tally {
             Tally::ZerosReplaced => "zeros_replaced",
             Tally::AroundReplaced => "around_replaced",
             Tally::NestedFlushes => "nested_flushes",
+            Tally::AgedFlushes => "aged_flushes",
             Tally::LeftAsked => "left_asked",
         }
     }

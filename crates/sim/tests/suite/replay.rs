@@ -354,6 +354,37 @@ fn a_call_that_found_nothing_and_ended_while_another_was_under_way_interrupts_as
 }
 
 #[test]
+fn pages_that_are_said_to_be_cold_are_flushed_as_on_linux() {
+    const MS: u64 = 1_000_000;
+    let counts = |advice: u32, policies: &str| {
+        let mut events = vec![
+            (0, 0, (0, 0, start(0, false))),
+            (0, 1, (1, 0, start(0, true))),
+            (0, 0, (0, 0, map(1000, 8))),
+            (0, 0, (0, 0, touch(1001))),
+            (20 * MS, 1, (1, 20 * MS, What::End)),
+        ];
+        let says = |round| What::Advise { pages: pages(1000 + round % 2 * 4, 4), advice, call: CALL };
+        events.extend((1..=10).map(|round| (round * MS, 0, (0, MS, says(round)))));
+        // What was cold is touched again now and then, with no fault of this core's.
+        events.extend([3, 7].map(|round| (round * MS + 1000, 0, (0, 1000, touch(1001)))));
+        events.sort_by_key(|event| event.0);
+        let machine = machine("uma-8").with_cpus(2).expect("a machine");
+        let trace = Some(recorded_at(&events));
+        let report = run(&RunSpec { machine, trace, policy: policy(policies), ..spec(Workload::Replay) });
+        sound(&report);
+        let counted = report.metrics.iter().any(|metric| metric.key == "trace_aged_flushes");
+        (report.count("nr_tlb_remote_flush_received"), counted.then(|| report.count("trace_aged_flushes")))
+    };
+    // Half of the calls are about the page, and three find it used; the end of the space interrupts, too.
+    let (cold, will_need) = (counts(20, "linux"), counts(3, "linux"));
+    assert!((3..=4).contains(&cold.0) && cold.1 == Some(3), "{cold:?}");
+    assert!(will_need.0 <= 1 && will_need.1 == Some(0), "{will_need:?}");
+    let quiet = counts(20, "linux+unmap=quiet");
+    assert!(quiet.0 <= 1 && quiet.1.is_none(), "{quiet:?}");
+}
+
+#[test]
 fn who_interrupts_another_cpu_was_not_on_it() {
     const MS: u64 = 1_000_000;
     // Each on a CPU of its own, and one gives a page back every tenth of a millisecond. Were it taken to the CPU that it interrupts, which the

@@ -1,6 +1,8 @@
 //! `trace`: the replay of what real programs did.
 
 mod accesses;
+mod advice;
+mod nested;
 mod operations;
 mod order;
 mod plan;

@@ -64,6 +64,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> 
         system.mm.platform().tally(Tally::ZerosReplaced, 0);
         system.mm.platform().tally(Tally::AroundReplaced, 0);
         system.mm.platform().tally(Tally::NestedFlushes, 0);
+        system.mm.platform().tally(Tally::AgedFlushes, 0);
         system.mm.platform().count_left();
     }
     let mut made = alloc::vec![None; spaces as usize];
@@ -224,6 +225,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                 self.call(Op::Move, pages.count, |mm, space| mm.space(space).move_range(range(pages), to))?;
             }
             Step::FlushAll => self.flush_all()?,
+            Step::FlushAged { pages } => self.flush_aged(pages)?,
             // Whoever flushes waits on its CPU.
             Step::Replace { page, shown } => self.faulted(u64::MAX, |thread| thread.replace(page, shown))?,
             Step::Touch { page, write, count } => {
@@ -273,6 +275,15 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         }
         self.machine().tally(Tally::NestedFlushes, 1);
         self.system.syscall(|mm| mm.space(self.space).flush())
+    }
+
+    /// Pages were said to be cold. Linux takes their accessed bits and flushes (`madvise_cold_or_pageout_pte_range`); this core takes them and does not.
+    fn flush_aged(&self, pages: Pages) -> Result<(), Error> {
+        if !self.world.as_linux {
+            return Ok(());
+        }
+        self.machine().tally(Tally::AgedFlushes, 1);
+        self.system.syscall(|mm| mm.space(self.space).flush_range(range(pages)))
     }
 
     /// The next write finds what was only read. Linux shows the one page of zeros there until then, or a page of a file that came with another

@@ -1,10 +1,12 @@
 //! From a recording to what each thread does: only what is possible, in an order that keeps what depends on each other.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use quietmm::{Advice, Prot};
 
+use super::advice::advice;
+use super::nested::nested;
 use super::order::{Done, Order};
 use super::space::{MAPPABLE, Mapped, Shown, Shows, Space};
 use crate::trace::Recording;
@@ -42,6 +44,8 @@ pub enum Step {
     Protect { pages: Pages, prot: Prot },
     /// All is mapped.
     Advise { pages: Pages, advice: Advice },
+    /// Pages are not looked at as used any more (`MADV_COLD`): Linux flushes their entries.
+    FlushAged { pages: Pages },
     /// All is mapped, and nothing is at `to`.
     Move { pages: Pages, to: u64 },
     /// The call before found nothing, and ended while another one of its space was under way: Linux flushes all.
@@ -137,44 +141,6 @@ pub fn plan(recording: &Recording<'_>) -> Plan {
     planner.finish()
 }
 
-/// Calls that end while another one of their space is under way, each by the number of its event: those that may take something out. Of two that change mappings
-/// one waits for the other (`mmap_lock`), and has not begun to take anything out when the other ends.
-fn nested(recording: &Recording<'_>) -> BTreeSet<usize> {
-    let thread_space = |of: &BTreeMap<u32, u32>, thread| of.get(&thread).copied().unwrap_or(0);
-    let (mut calls, mut space_of, mut spaces) = (Vec::new(), BTreeMap::new(), 0);
-    for (nth, Event { at, thread, what, .. }) in recording.events().enumerate() {
-        match what {
-            What::Start { by, shares: true, .. } if by != thread => {
-                let space = thread_space(&space_of, by);
-                space_of.insert(thread, space);
-            }
-            What::Start { .. } | What::Exec(_) => {
-                spaces += 1;
-                space_of.insert(thread, spaces);
-            }
-            What::Unmap { call, .. } | What::Protect { call, .. } => {
-                calls.push((nth, thread_space(&space_of, thread), at.saturating_sub(call.took), at, true));
-            }
-            What::Advise { advice: number, call, .. } if advice(number) == Some(Advice::Drop) => {
-                calls.push((nth, thread_space(&space_of, thread), at.saturating_sub(call.took), at, false));
-            }
-            _ => {}
-        }
-    }
-    // When those behind began at the earliest, of each space: advice, and changes of mappings.
-    let mut earliest: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
-    let mut nested = BTreeSet::new();
-    for (nth, space, began, ended, changes) in calls.into_iter().rev() {
-        let others = earliest.entry(space).or_insert([u64::MAX; 2]);
-        if others[0] < ended || (others[1] < ended && !changes) {
-            nested.insert(nth);
-        }
-        let own = &mut others[usize::from(changes)];
-        *own = began.min(*own);
-    }
-    nested
-}
-
 /// A thread leaves its CPU.
 struct Departure {
     at: u64,
@@ -258,17 +224,6 @@ fn prot(rights: Rights) -> Prot {
         Rights { write: true, .. } => Prot::ReadWrite,
         Rights { read: false, execute: false, .. } => Prot::None,
         _ => Prot::Read,
-    }
-}
-
-/// What Linux's number of an advice is here, if it is anything.
-fn advice(number: u32) -> Option<Advice> {
-    match number {
-        // MADV_DONTNEED, MADV_FREE, MADV_REMOVE, MADV_PAGEOUT, MADV_DONTNEED_LOCKED, MADV_GUARD_INSTALL.
-        4 | 8 | 9 | 21 | 24 | 102 => Some(Advice::Drop),
-        14 => Some(Advice::Large),
-        15 => Some(Advice::Small),
-        _ => None,
     }
 }
 
@@ -541,11 +496,15 @@ impl Planner {
         self.clear(thread, space, pages);
         self.map_free(thread, space, pages, Mapped { backing: shows, prot: prot(rights) });
         if populate && prot(rights) != Prot::None {
-            let write = rights.write;
-            self.mended += u64::from(pages.count > MOST_POPULATED);
-            for page in pages.start..pages.end().min(pages.start + MOST_POPULATED) {
-                self.touch(thread, space, page, write, 1);
-            }
+            self.populate(thread, space, pages, rights.write);
+        }
+    }
+
+    /// All of them come at once.
+    fn populate(&mut self, thread: u32, space: u32, pages: Pages, write: bool) {
+        self.mended += u64::from(pages.count > MOST_POPULATED);
+        for page in pages.start..pages.end().min(pages.start + MOST_POPULATED) {
+            self.touch(thread, space, page, write, 1);
         }
     }
 
@@ -609,6 +568,10 @@ impl Planner {
     }
 
     fn advise(&mut self, thread: u32, space: u32, pages: Pages, advice: Advice) {
+        let write = advice == Advice::PopulateWrite;
+        if write || advice == Advice::PopulateRead {
+            return self.populate_mapped(thread, space, pages, write);
+        }
         let runs = self.spaces[space as usize].runs(pages);
         if runs.is_empty() {
             return;
@@ -624,8 +587,24 @@ impl Planner {
                 now.drop_all(run);
             }
             self.step(thread, Step::Advise { pages: run, advice });
+            if advice == Advice::Cold && self.spaces[space as usize].age(run) {
+                self.step(thread, Step::FlushAged { pages: run });
+            }
         }
-        self.took_out(thread, empty && advice == Advice::Drop);
+        self.took_out(thread, empty && matches!(advice, Advice::Drop | Advice::Cold));
+    }
+
+    /// Where nothing is mapped, or not with the right to do this, the call ended.
+    fn populate_mapped(&mut self, thread: u32, space: u32, pages: Pages, write: bool) {
+        let mut next = pages.start;
+        for (part, mapped) in self.spaces[space as usize].mapped(pages) {
+            let may = if write { mapped.prot == Prot::ReadWrite } else { mapped.prot != Prot::None };
+            if part.start != next || !may {
+                return;
+            }
+            next = part.end();
+            self.populate(thread, space, part, write);
+        }
     }
 
     fn remap(&mut self, thread: u32, space: u32, from: Pages, to: Pages) {

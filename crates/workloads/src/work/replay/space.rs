@@ -83,6 +83,8 @@ pub struct Space {
     zeros: BTreeSet<u64>,
     /// Other pages that were touched since they were mapped or dropped, so that something is there. A copy begins with none.
     filled: BTreeSet<u64>,
+    /// Those of them that were said to be cold and not touched since, as far as that is known: a touch without a fault is not.
+    cold: BTreeSet<u64>,
     /// Pages of files that came with others that were read, copied where they are written: Linux shows the file's own until then.
     around: BTreeSet<u64>,
     /// The latest of each thread.
@@ -136,6 +138,7 @@ impl Space {
     /// The page was touched.
     pub fn touch(&mut self, page: u64, write: bool, by: Done) {
         self.touched.insert(page, by);
+        self.cold.remove(&page);
         let backing = self.at(page).map(|mapped| mapped.backing);
         let is_new = !self.filled.contains(&page);
         if !write && backing == Some(Shows::Anonymous) && is_new {
@@ -182,9 +185,21 @@ impl Space {
         self.zeros.range(range()).next().is_none() && self.filled.range(range()).next().is_none()
     }
 
-    /// What was there is gone. Returns it: pages of zeros, those that came with others, and all that were touched.
-    pub fn drop_all(&mut self, pages: Pages) -> [Vec<u64>; 3] {
-        [&mut self.zeros, &mut self.around, &mut self.filled].map(|set| {
+    /// What is known of pages that are there.
+    fn kept(&mut self) -> [&mut BTreeSet<u64>; 4] {
+        [&mut self.zeros, &mut self.around, &mut self.filled, &mut self.cold]
+    }
+
+    /// These pages are said to be cold. Returns whether that is new of any: Linux leaves its page of zeros alone.
+    pub fn age(&mut self, pages: Pages) -> bool {
+        let before = self.cold.len();
+        self.cold.extend(self.filled.range(pages.start..pages.end()));
+        self.cold.len() > before
+    }
+
+    /// What was there is gone. Returns it: pages of zeros, those that came with others, all that were touched, and those that are cold.
+    pub fn drop_all(&mut self, pages: Pages) -> [Vec<u64>; 4] {
+        self.kept().map(|set| {
             let gone: Vec<u64> = set.range(pages.start..pages.end()).copied().collect();
             gone.iter().for_each(|page| {
                 set.remove(page);
@@ -194,8 +209,8 @@ impl Space {
     }
 
     /// These pages are there now, this far from where they were.
-    pub fn put_all(&mut self, pages: [Vec<u64>; 3], from: u64, to: u64) {
-        for (set, pages) in [&mut self.zeros, &mut self.around, &mut self.filled].into_iter().zip(pages) {
+    pub fn put_all(&mut self, pages: [Vec<u64>; 4], from: u64, to: u64) {
+        for (set, pages) in self.kept().into_iter().zip(pages) {
             set.extend(pages.into_iter().map(|page| page - from + to));
         }
     }

@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 use proptest::collection::vec as list;
 use proptest::prelude::*;
-use quietmm::Prot;
+use quietmm::{Advice, Prot};
 
 use super::order::Done;
 use super::plan::{Plan, Step, plan};
@@ -177,7 +177,9 @@ impl<'a> Model<'a> {
             Step::Protect { pages, prot } => {
                 all(pages).for_each(|page| *space.get_mut(&page).expect("mapped") = prot);
             }
-            Step::Advise { pages, .. } => all(pages).for_each(|page| assert!(space.contains_key(&page))),
+            Step::Advise { pages, .. } | Step::FlushAged { pages } => {
+                all(pages).for_each(|page| assert!(space.contains_key(&page)))
+            }
             Step::Move { pages, to } => {
                 mappable(Pages { start: to, ..pages });
                 let prots: Vec<Prot> = all(pages).map(|page| space.remove(&page).expect("mapped")).collect();
@@ -243,7 +245,8 @@ fn any_events() -> impl Strategy<Value = Vec<(u32, u64, What<'static>)>> {
             rights: Rights::from_bits(bits),
             call: NO_CALL
         }),
-        1 => range().prop_map(|pages| What::Advise { pages, advice: 4, call: NO_CALL }),
+        1 => (range(), prop_oneof![Just(4u32), Just(20), Just(22), Just(23)])
+            .prop_map(|(pages, advice)| What::Advise { pages, advice, call: NO_CALL }),
         1 => (range(), range()).prop_map(|(from, to)| What::Move { from, to, call: NO_CALL }),
         8 => (0u64..50, any::<bool>()).prop_map(|(page, write)| What::Fault { page, write }),
         1 => (0u64..9).prop_map(|ns| What::Sleep { ns }),
@@ -529,6 +532,53 @@ fn a_call_that_finds_nothing_and_ends_while_another_one_is_under_way_flushes_all
         [unmaps(200, 50, 15), drops(200, 50, 15)].map(|other| flushes_beside(other, false, &changes)),
         [1, 2]
     );
+}
+
+#[test]
+fn pages_come_at_once_where_they_may_and_are_flushed_when_they_get_cold() {
+    let advise = |advice, start, count| What::Advise { pages: pages(start, count), advice, call: NO_CALL };
+    let steps = |events: &[What<'static>]| {
+        let rights = |start, count, bits| What::Protect {
+            pages: pages(start, count),
+            rights: Rights::from_bits(bits),
+            call: NO_CALL,
+        };
+        let mut all = vec![(0, 0, start(0, false)), (0, 0, map(100, 8)), (0, 0, rights(104, 2, 1))];
+        all.extend(events.iter().map(|&what| (0, 0, what)));
+        let plan = plan_of(&recorded(&all));
+        assert_eq!(plan.mended, 0);
+        plan.lives[0]
+            .steps
+            .iter()
+            .skip(2)
+            .copied()
+            .filter(|step| !matches!(step, Step::End { .. }))
+            .collect::<Vec<_>>()
+    };
+    let touched = |pages: core::ops::Range<u64>, write| {
+        pages.map(|page| Step::Touch { page, write, count: 1 }).collect::<Vec<_>>()
+    };
+    // As far as the right to it goes, or there is something; from its beginning.
+    assert_eq!(steps(&[advise(23, 100, 8)]), touched(100..104, true));
+    assert_eq!(steps(&[advise(22, 102, 20)]), touched(102..108, false));
+    assert_eq!(steps(&[advise(22, 99, 3)]), []);
+    // Whatever is there is flushed, and nothing else is.
+    let cold = Step::Advise { pages: pages(100, 4), advice: Advice::Cold };
+    assert_eq!(steps(&[advise(20, 100, 4)]), [cold]);
+    let flushed = [&touched(100..102, true)[..], &[cold, Step::FlushAged { pages: pages(100, 4) }]].concat();
+    assert_eq!(steps(&[advise(23, 100, 2), advise(20, 100, 4)]), flushed);
+    // Once, until one of them is touched or others come in its place.
+    let (again, drop) = (advise(20, 100, 4), Step::Advise { pages: pages(100, 4), advice: Advice::Drop });
+    assert_eq!(steps(&[advise(23, 100, 2), again, again]), [&flushed[..], &[cold]].concat());
+    let flushes = |between: &[What<'static>]| {
+        let all = [&[advise(23, 100, 2), again][..], between, &[again]].concat();
+        steps(&all).iter().filter(|step| matches!(step, Step::FlushAged { .. })).count()
+    };
+    assert_eq!((flushes(&[touch(101)]), flushes(&[advise(4, 100, 4)])), (2, 1));
+    assert_eq!(flushes(&[advise(4, 100, 4), touch(101)]), 2);
+    assert!(steps(&[advise(4, 100, 4)]).contains(&drop));
+    // Nobody's page of zeros.
+    assert_eq!(steps(&[advise(22, 100, 2), again]), [&touched(100..102, false)[..], &[cold]].concat());
 }
 
 #[test]
