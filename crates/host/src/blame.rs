@@ -105,7 +105,7 @@ pub struct Group {
     pub pages: u64,
     /// Who was interrupted, most often first.
     pub victims: Vec<(Whom, u64)>,
-    /// Interrupts by call stack, where recorded, most often first.
+    /// Interrupts by call stack, where recorded, most often first; where interrupts were not recorded, calls that may interrupt.
     pub stacks: Vec<(String, u64)>,
 }
 
@@ -140,8 +140,9 @@ impl Blame {
     /// Of a recording.
     #[must_use]
     pub fn of(recording: &Recording<'_>) -> Blame {
-        let program = recording.header().about.program;
-        let mut court = Court::default();
+        let about = recording.header().about;
+        let program = about.program;
+        let mut court = Court { seen: about.shootdowns, ..Court::default() };
         court.name(program);
         for event in recording.events() {
             court.hear(event.thread, event.at, &event.what);
@@ -211,6 +212,8 @@ struct Court {
     stacks: Vec<String>,
     tallies: BTreeMap<(usize, Cause), Tally>,
     shootdowns: u64,
+    /// Shootdowns were recorded.
+    seen: bool,
 }
 
 impl Court {
@@ -350,11 +353,15 @@ impl Court {
         let Some(Done { cause, at, call, pages, present }) = done else { return };
         // A map that covers nothing, which is most of them, flushes nothing.
         let shared = self.spaces[space] > 1 && cause != Cause::Mmap;
+        let may = !self.seen && shared && call.stack > 0;
         let hits: Vec<Hit> = inside.iter().map(|&(_, victim)| self.hit(victim)).collect();
         let tally = self.tallies.entry((name, cause)).or_default();
         tally.calls += 1;
         tally.shared += u64::from(shared);
         tally.took[0] = tally.took[0].saturating_add(call.took);
+        if may {
+            *tally.stacks.entry(call.stack).or_default() += 1;
+        }
         // 0, 1, 2 and 3, 4 to 7, ...
         let size = u64::BITS - present.leading_zeros();
         tally.times.entry(size).or_default()[usize::from(hits.is_empty())].push(call.took);

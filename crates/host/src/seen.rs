@@ -31,6 +31,8 @@ pub enum Saw<'a> {
         /// Who asked for it, innermost function first, separated by `;`; empty if not known.
         stack: &'a str,
     },
+    /// Who asked for the system call that it is in, where that is seen later; as in [`Saw::Enter`].
+    Caller(&'a str),
     /// It leaves a system call.
     Leave {
         /// Which.

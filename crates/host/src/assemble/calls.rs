@@ -37,6 +37,14 @@ impl<S: Sink> Assembly<S> {
         Ok(())
     }
 
+    pub(super) fn caller(&mut self, seen: Seen<'_>, stack: &str) -> io::Result<()> {
+        let stack = self.stack(seen, stack)?;
+        if let Some(pending) = &mut self.task(seen.tid).pending {
+            pending.stack = stack;
+        }
+        Ok(())
+    }
+
     pub(super) fn leave(&mut self, seen: Seen<'_>, call: Syscall, result: i64) -> io::Result<()> {
         let pending = self.task(seen.tid).pending.take();
         let Some(pending) = pending.filter(|pending| pending.call == call) else {

@@ -303,6 +303,7 @@ impl<S: Sink> Assembly<S> {
         }
         match seen.saw {
             Saw::Enter { call, args, path, stack } => self.enter(seen, call, args, path, stack),
+            Saw::Caller(stack) => self.caller(seen, stack),
             Saw::Leave { call, result } => self.leave(seen, call, result),
             Saw::Fault { address, write } => {
                 let what = What::Fault { page: address >> 12, write };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::fields::{Line, hex, value};
+use super::stack::Stack;
 use super::{Notes, Reader, shown};
 use crate::assemble::Assembly;
 use crate::seen::{Saw, Seen};
@@ -36,14 +37,11 @@ struct Held {
     tid: i32,
     call: Syscall,
     args: [u64; 6],
-    stack: String,
-    frames: usize,
+    stack: Stack,
 }
 
 /// Names that are remembered: after so many all are forgotten, and taken for new when they come again.
 const MOST_NAMES: usize = 1 << 17;
-/// Functions of a stack that are kept.
-const MOST_FRAMES: usize = 16;
 
 /// What a line is good for.
 enum Use {
@@ -91,8 +89,9 @@ impl Reader for Events {
         }
     }
 
-    fn end(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
-        self.let_go(assembly, notes)
+    fn end(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<bool> {
+        self.let_go(assembly, notes)?;
+        Ok(false)
     }
 
     fn program(&self) -> &str {
@@ -246,38 +245,35 @@ impl Events {
 
     fn hold(&mut self, line: &Line<'_>, call: Syscall, args: [u64; 6]) {
         let (at, cpu, tid) = (line.at, line.cpu, line.tid);
-        let stack = String::new();
-        self.held = Some(Held { line: self.number, at, cpu, tid, call, args, stack, frames: 0 });
+        let stack = Stack::default();
+        self.held = Some(Held { line: self.number, at, cpu, tid, call, args, stack });
     }
 
     /// Its stack is over.
     fn let_go(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
-        let Some(Held { line, at, cpu, tid, call, args, stack, .. }) = self.held.take() else {
+        let Some(Held { line, at, cpu, tid, call, args, stack }) = self.held.take() else {
             return Ok(());
         };
-        assembly.take(Seen { at, cpu, tid, saw: Saw::Enter { call, args, path: None, stack: &stack } })?;
+        assembly.take(Seen {
+            at,
+            cpu,
+            tid,
+            saw: Saw::Enter { call, args, path: None, stack: stack.text() },
+        })?;
         notes.add_odd(line, assembly.odd());
         Ok(())
     }
 
     /// A line of a stack: `7f4d7702b5e0 __munmap+0xb (/usr/lib/libc.so.6)`. The kernel's own are left out.
     fn frame(&mut self, text: &str) {
-        let Some(held) = self.held.as_mut().filter(|held| held.frames < MOST_FRAMES) else { return };
+        let Some(held) = self.held.as_mut() else { return };
         let Some((address, rest)) = text.trim().split_once(' ') else { return };
         let Some(address) = hex(address, true) else { return };
         if address >> 63 != 0 {
             return;
         }
         let (symbol, object) = rest.rsplit_once(" (").unwrap_or((rest, ""));
-        let symbol = symbol.rsplit_once("+0x").map_or(symbol, |(name, _)| name).trim();
-        let object = object.trim_end_matches(')').rsplit('/').next().unwrap_or("");
-        if !held.stack.is_empty() {
-            held.stack.push(';');
-        }
-        let unknown = symbol.is_empty() || symbol == "[unknown]";
-        // A semicolon would be two functions.
-        held.stack.extend(if unknown { object } else { symbol }.chars().filter(|&c| c != ';'));
-        held.frames += 1;
+        held.stack.push(symbol, object.trim_end_matches(')'));
     }
 
     /// The threads of the program are those whose calls and faults are in the capture: `perf record COMMAND` has no others.

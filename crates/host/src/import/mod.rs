@@ -6,6 +6,7 @@
 
 mod events;
 mod fields;
+mod stack;
 mod strace;
 
 use std::fmt;
@@ -269,8 +270,8 @@ trait Reader {
         assembly: &mut Assembly<Writer>,
         notes: &mut Notes,
     ) -> io::Result<bool>;
-    /// There are no more.
-    fn end(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()>;
+    /// There are no more. Returns whether anything was known in a line that waited for this.
+    fn end(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<bool>;
     /// What was recorded, as far as it is known from the lines.
     fn program(&self) -> &str;
     /// CPUs that were seen.
@@ -382,7 +383,7 @@ pub(crate) fn assemble(
             break;
         }
     }
-    reader.end(&mut assembly, &mut notes).map_err(write_error)?;
+    known += u64::from(reader.end(&mut assembly, &mut notes).map_err(write_error)?);
     let assembled = assembly.finish();
     notes.add_odd(number, assembled.odd);
     if known == 0 || assembled.sink.is_empty() {

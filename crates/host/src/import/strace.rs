@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::fields::seconds;
+use super::stack::Stack;
 use super::{Notes, Reader, shown};
 use crate::assemble::Assembly;
 use crate::seen::{Saw, Seen};
@@ -44,6 +45,10 @@ pub struct Strace {
     first: Option<i32>,
     /// Nobody is waited for any more.
     closed: bool,
+    /// The last line, with its number: who asked for its call may stand below it (`strace -k`).
+    held: Option<(u64, String)>,
+    /// What stands there so far.
+    stack: Stack,
 }
 
 /// A line.
@@ -52,6 +57,8 @@ struct Line<'a> {
     tid: i32,
     at: u64,
     rest: &'a str,
+    /// Who asked for the call, if that stood below it.
+    stack: &'a str,
 }
 
 /// Whether a line has what it needs of a line of strace.
@@ -95,11 +102,69 @@ fn read(text: &str) -> Option<Line<'_>> {
         }
     };
     let (time, rest) = rest.trim_start().split_once(char::is_whitespace)?;
-    Some(Line { tid, at: seconds(time)?, rest: rest.trim() })
+    let (rest, stack) = rest.split_once('\n').unwrap_or((rest, ""));
+    Some(Line { tid, at: seconds(time)?, rest: rest.trim(), stack })
+}
+
+/// A function of a stack: ` > /usr/lib/libc.so.6(mmap+0x23) [0xfe9d7]`. Returns its name and its file's.
+fn frame(text: &str) -> Option<(&str, &str)> {
+    let text = text.strip_prefix(" > ")?.trim_end();
+    let place = text.rsplit_once(" [").map_or(text, |(place, _)| place);
+    let (path, symbol) = place.split_once('(').unwrap_or((place, ""));
+    Some((symbol.strip_suffix(')').unwrap_or(symbol), path))
 }
 
 impl Reader for Strace {
     fn line(
+        &mut self,
+        number: u64,
+        text: &str,
+        assembly: &mut Assembly<Writer>,
+        notes: &mut Notes,
+    ) -> io::Result<bool> {
+        if let Some((symbol, path)) = frame(text) {
+            self.stack.push(symbol, path);
+            return Ok(false);
+        }
+        let known = self.let_go(assembly, notes)?;
+        self.held = Some((number, text.to_owned()));
+        Ok(known)
+    }
+
+    fn end(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<bool> {
+        let known = self.let_go(assembly, notes)?;
+        self.let_all_in(assembly, notes)?;
+        Ok(known)
+    }
+
+    fn program(&self) -> &str {
+        &self.program
+    }
+
+    fn cpus(&self) -> u16 {
+        1
+    }
+
+    fn kinds(&self) -> (bool, bool, bool) {
+        (false, false, false)
+    }
+}
+
+impl Strace {
+    /// The stack below the last line is over.
+    fn let_go(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<bool> {
+        let stack = std::mem::take(&mut self.stack);
+        let Some((number, mut text)) = self.held.take() else { return Ok(false) };
+        if !stack.text().is_empty() {
+            text.push('\n');
+            text.push_str(stack.text());
+        }
+        let known = self.take(number, &text, assembly, notes)?;
+        notes.add_odd(number, assembly.odd());
+        Ok(known)
+    }
+
+    fn take(
         &mut self,
         number: u64,
         text: &str,
@@ -137,24 +202,6 @@ impl Reader for Strace {
         self.act(number, &line, assembly, notes)
     }
 
-    fn end(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
-        self.let_all_in(assembly, notes)
-    }
-
-    fn program(&self) -> &str {
-        &self.program
-    }
-
-    fn cpus(&self) -> u16 {
-        1
-    }
-
-    fn kinds(&self) -> (bool, bool, bool) {
-        (false, false, false)
-    }
-}
-
-impl Strace {
     fn let_all_in(&mut self, assembly: &mut Assembly<Writer>, notes: &mut Notes) -> io::Result<()> {
         // One that makes another may be among them.
         while self.waiters > 0 {
@@ -297,6 +344,9 @@ impl Strace {
         let seen = |at, saw| Seen { at, cpu: 0, tid: line.tid, saw };
         if resumed.is_none() {
             enter(line.tid, begun, call, inside, assembly)?;
+        }
+        if !line.stack.is_empty() {
+            assembly.take(seen(line.at, Saw::Caller(line.stack)))?;
         }
         if let Ok(child) = i32::try_from(result)
             && call.makes_task()

@@ -8,6 +8,11 @@ use quietmm_workloads::trace::recording::{
 
 /// Events with their time in microseconds and their thread.
 fn blame(events: &[(u64, u32, What<'_>)]) -> Blame {
+    blame_as(events, true)
+}
+
+/// The same; whether shootdowns were recorded.
+fn blame_as(events: &[(u64, u32, What<'_>)], shootdowns: bool) -> Blame {
     let (mut body, mut encoder) = (Vec::new(), RecordingEncoder::new(2));
     for &(at, thread, what) in events {
         encoder.push(&Event { at: at * 1000, thread, cpu: 0, ran: 0, what }, &mut body).unwrap();
@@ -19,7 +24,7 @@ fn blame(events: &[(u64, u32, What<'_>)]) -> Blame {
         faults: true,
         bounded: false,
         times: true,
-        shootdowns: true,
+        shootdowns,
         cpus: 2,
         duration: encoder.last(),
         lost: 0,
@@ -98,6 +103,24 @@ fn a_shootdown_is_the_calls_in_which_it_fell() {
     let fault = group(&blame, "worker", Cause::Fault);
     assert_eq!((fault.shootdowns, &fault.victims[..]), (1, &[(Whom::Others, 1)][..]));
     assert_eq!(blame.groups[0], *madvise, "most shootdowns first");
+}
+
+#[test]
+fn without_shootdowns_stacks_are_those_of_calls_that_may_interrupt() {
+    let unmap = |stack| What::Unmap { pages: pages(1), call: Call { took: 1000, stack } };
+    let events = [
+        (0, 0, start(0, false)),
+        (1, 0, What::Stack("munmap;alone")),
+        (2, 0, What::Stack("munmap;beside")),
+        (10, 0, unmap(1)),
+        (20, 1, start(0, true)),
+        (30, 0, unmap(2)),
+        (40, 0, unmap(2)),
+        (50, 0, unmap(0)),
+    ];
+    let stacks = |shootdowns| group(&blame_as(&events, shootdowns), "program", Cause::Munmap).stacks.clone();
+    assert_eq!(stacks(false), [("munmap;beside".to_owned(), 2)]);
+    assert_eq!(stacks(true), [], "nobody was interrupted");
 }
 
 #[test]

@@ -233,6 +233,57 @@ fn strace_is_read_with_halves_and_threads_that_come_before_they_are_made() {
 }
 
 #[test]
+fn who_asked_for_a_call_stands_below_it_where_strace_was_told_so() {
+    // As `strace -k` prints it: below the end of a call, also of one that is shown in two halves or was waited for.
+    let text = "\
+100 1700000000.001000 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f0000000000 <0.000010>
+ > /usr/lib/libc.so.6(mmap+0x17) [0xfe9d7]
+ > /usr/bin/my prog(std::vector<int, a>::grow(int)+0x1d) [0x114d]
+101 1700000000.001900 munmap(0x7f0000001000, 4096) = 0 <0.000010>
+ > /usr/lib/libc.so.6() [0xfea37]
+ > [unknown]
+100 1700000000.002000 clone3({flags=CLONE_VM|CLONE_THREAD, exit_signal=0} => {parent_tid=[101]}, 88) = 101 <0.000100>
+ > /usr/lib/libc.so.6(clone3+0x2c) [0xfe9d7]
+100 1700000000.003000 munmap(0x7f0000000000, 4096 <unfinished ...>
+101 1700000000.003010 brk(NULL) = 0x55ced9324000 <0.000008>
+100 1700000000.003020 <... munmap resumed>) = 0 <0.000020>
+ > /usr/lib/libc.so.6(munmap+0xb) [0xfea37]
+100 1700000000.004000 munmap(0x7f0000001000, 4096) = 0 <0.000020>
+";
+    let (imported, bytes) = imported("stacks", &mut text.as_bytes(), Form::Strace).unwrap();
+    assert_eq!(notes(&imported), [], "{imported}");
+    let (_, events) = parsed(&bytes);
+    let stacks: Vec<&str> = events
+        .iter()
+        .filter_map(|(_, what)| match what {
+            What::Stack(text) => Some(*text),
+            _ => None,
+        })
+        .collect();
+    let calls: Vec<(u32, Option<&str>)> = events
+        .iter()
+        .filter_map(|&(thread, what)| match what {
+            What::Map { call, .. } | What::Unmap { call, .. } | What::Start { call, .. } => {
+                Some((thread, call))
+            }
+            _ => None,
+        })
+        .map(|(thread, call)| (thread, call.stack.checked_sub(1).map(|nth| stacks[nth as usize])))
+        .collect();
+    assert_eq!(
+        calls,
+        [
+            (0, None),
+            (0, Some("mmap;std::vector<int, a>::grow(int)")),
+            (1, Some("clone3")),
+            (1, Some("libc.so.6;[unknown]")),
+            (0, Some("munmap")),
+            (0, None),
+        ]
+    );
+}
+
+#[test]
 fn a_program_that_another_thread_than_the_first_begins_has_a_space_of_its_own() {
     let text = "\
 100 1700000000.001000 clone3({flags=CLONE_VM|CLONE_THREAD, exit_signal=0} => {parent_tid=[101]}, 88) = 101 <0.000100>

@@ -157,7 +157,7 @@ fn calls(blame: &Blame, values: Values<'_>) -> Markup {
                         }
                     }
                     tbody {
-                        @for (nth, group) in shared {
+                        @for (nth, group) in &shared {
                             tr {
                                 th scope="row" { (group.name) } td class="name" { (group.cause.name()) }
                                 (values.cell(&format!("/groups/{nth}/calls")))
@@ -166,6 +166,10 @@ fn calls(blame: &Blame, values: Values<'_>) -> Markup {
                         }
                     }
                 }
+            }
+            @let from: Vec<_> = shared.iter().filter_map(|(_, group)| Some((group, recorded::from(group)?))).take(MOST).collect();
+            @if !from.is_empty() {
+                ul { @for (group, from) in from { li { (group.name) ", " (group.cause.name()) ": " (from) } } }
             }
         }
     }

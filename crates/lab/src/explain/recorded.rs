@@ -103,7 +103,7 @@ pub fn text(recording: &Recording<'_>, blame: &Blame, machine: &Machine, width: 
     text += &hanging(width, "", &summary(recording, blame, machine));
     text.push('\n');
     match (recording.header().about.shootdowns, blame.shootdowns) {
-        (false, _) => text + &calls(blame),
+        (false, _) => text + &calls(blame, width),
         (true, 0) => text,
         (true, _) => text + &who(blame, width),
     }
@@ -161,21 +161,34 @@ pub fn beside(group: &Group) -> String {
             time(alike.longer as f64)
         );
     }
-    if let Some((stack, count)) = group.stacks.first() {
-        said += &format!(" Most often ({count}) from {}.", stack.replace(';', " < "));
+    if let Some(from) = from(group) {
+        said += &format!(" {from}");
     }
     said
 }
 
+/// From where most of its interrupts come, or of its calls that may interrupt, where call stacks were recorded.
+pub fn from(group: &Group) -> Option<String> {
+    let (stack, count) = group.stacks.first()?;
+    Some(format!("Most often ({count}) from {}.", stack.replace(';', " < ")))
+}
+
 /// Without shootdowns: what may have interrupted.
-fn calls(blame: &Blame) -> String {
+fn calls(blame: &Blame, width: usize) -> String {
     let head = ["who", "by", "calls", "with others there"].map(String::from).to_vec();
-    let mut rows = vec![head];
+    let (mut rows, mut beside) = (vec![head], String::new());
     for group in blame.groups.iter().filter(|group| group.shared > 0).take(MOST) {
+        if let Some(from) = from(group) {
+            beside += &hanging(width, "  ", &format!("{}, {}: {from}", group.name, group.cause.name()));
+        }
         let counts = [group.calls, group.shared].map(|count| grouped(&count.to_string()));
         rows.push([&[group.name.clone(), group.cause.name().to_owned()][..], &counts[..]].concat());
     }
-    if rows.len() == 1 { "None.\n\n".to_owned() } else { grid("llrr", &rows) + "\n" }
+    if rows.len() == 1 {
+        return "None.\n\n".to_owned();
+    }
+    let gap = if beside.is_empty() { "" } else { "\n" };
+    grid("llrr", &rows) + gap + &beside + "\n"
 }
 
 fn victim((whom, count): &(Whom, u64)) -> String {

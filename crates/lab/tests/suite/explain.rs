@@ -181,6 +181,27 @@ fn where_nobody_recorded_interrupts_it_says_so_and_what_may() {
 }
 
 #[test]
+fn who_asked_is_said_where_strace_was_told_to_look() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (capture, trace) = (folder.join("stacks.strace"), folder.join("stacks.qtrace"));
+    let calls = "\
+100 1700000000.001000 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f0000000000 <0.000010>
+100 1700000000.002000 clone3({flags=CLONE_VM|CLONE_THREAD, exit_signal=0} => {parent_tid=[101]}, 88) = 101 <0.000100>
+100 1700000000.003000 munmap(0x7f0000000000, 4096) = 0 <0.000020>
+ > /usr/lib/libc.so.6(munmap+0xb) [0xfea37]
+ > /usr/bin/program(purge+0x12) [0x1137]
+";
+    fs::write(&capture, calls).unwrap();
+    good(&["trace", "import", capture.to_str().unwrap(), "-o", trace.to_str().unwrap()]);
+    let text = good(&["explain", trace.to_str().unwrap(), "--no-replay"]);
+    assert!(text.contains("munmap: Most often (1) from munmap < purge."), "{text}");
+    assert_eq!(
+        json(&[trace.to_str().unwrap(), "--no-replay"])["groups"][0]["stacks"][0]["stack"],
+        "munmap;purge"
+    );
+}
+
+#[test]
 fn what_cannot_be_explained_is_one_line() {
     assert!(refused(&["explain", "sort"]).contains("knows no threads"));
     assert!(refused(&["explain", "/nowhere/x.qtrace"]).contains("/nowhere/x.qtrace"));
