@@ -1,6 +1,6 @@
 //! `perf script` and ftrace: a line for each event.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::fields::{Line, hex, value};
@@ -19,8 +19,12 @@ pub struct Events {
     faults: bool,
     switches: bool,
     flushes: bool,
-    /// A thread has been let in: whose events come before are not the program's.
-    begun: bool,
+    /// The process of the first thread that was let in: whose events come before are not the program's.
+    first: Option<i32>,
+    /// Events of idle CPUs are there too, so those of all programs may be.
+    all: bool,
+    /// Threads in a call that makes another one, which may show itself before the call is over.
+    makers: BTreeSet<i32>,
     /// What threads are called: they take other names when they run.
     names: BTreeMap<i32, String>,
     /// A call whose stack follows, in the lines below it.
@@ -42,6 +46,9 @@ struct Held {
 
 /// Names that are remembered: after so many all are forgotten, and taken for new when they come again.
 const MOST_NAMES: usize = 1 << 17;
+
+/// Threads in a call that makes another one, of which that is remembered.
+const MOST_MAKERS: usize = 1 << 12;
 
 /// What a line is good for.
 enum Use {
@@ -79,7 +86,7 @@ impl Reader for Events {
             return Ok(false);
         };
         self.cpus = self.cpus.max(line.cpu.saturating_add(1));
-        match self.event(&line, assembly)? {
+        match self.event(&line, assembly, notes)? {
             Use::Taken => Ok(true),
             Use::Known => Ok(true),
             Use::Unknown => {
@@ -117,19 +124,26 @@ fn lost(text: &str) -> Option<u64> {
 }
 
 impl Events {
-    fn event(&mut self, line: &Line<'_>, assembly: &mut Assembly<Writer>) -> io::Result<Use> {
+    fn event(
+        &mut self,
+        line: &Line<'_>,
+        assembly: &mut Assembly<Writer>,
+        notes: &mut Notes,
+    ) -> io::Result<Use> {
         let seen = |tid: i32, saw| Seen { at: line.at, cpu: line.cpu, tid, saw };
+        self.all |= line.tid == 0;
         let number = |key| value(line.payload, key).and_then(|text| text.parse::<i32>().ok());
         match line.event {
             "sys_enter" | "sys_exit" => {
                 let Some((call, rest)) = raw_call(line.payload) else { return Ok(Use::Known) };
                 if line.event == "sys_enter" {
-                    self.let_in(line, assembly)?;
+                    self.let_in(line, assembly, notes)?;
                     self.hold(line, call, bare_arguments(rest));
                 } else {
                     let result = rest.trim_start_matches([' ', '=']);
                     let Some(result) = hex(result, false) else { return Ok(Use::Unknown) };
-                    self.let_in(line, assembly)?;
+                    self.let_in(line, assembly, notes)?;
+                    self.makers.remove(&line.tid);
                     assembly.take(seen(line.tid, Saw::Leave { call, result: result as i64 }))?;
                 }
             }
@@ -142,7 +156,7 @@ impl Events {
                     return Ok(Use::Known);
                 }
                 self.faults = true;
-                self.let_in(line, assembly)?;
+                self.let_in(line, assembly, notes)?;
                 assembly.take(seen(line.tid, Saw::Fault { address, write: code & 2 != 0 }))?;
             }
             "page-faults" | "minor-faults" | "faults" => {
@@ -152,7 +166,7 @@ impl Events {
                     return Ok(Use::Unknown);
                 };
                 self.faults = true;
-                self.let_in(line, assembly)?;
+                self.let_in(line, assembly, notes)?;
                 // Whether it wrote is not said. Most first touches do.
                 assembly.take(seen(line.tid, Saw::Fault { address, write: true }))?;
             }
@@ -223,17 +237,18 @@ impl Events {
                     self.program = program.to_owned();
                 }
                 assembly.take_over(line.tid);
-                self.let_in(line, assembly)?;
+                self.let_in(line, assembly, notes)?;
                 assembly.take(seen(line.tid, Saw::Exec(program)))?;
             }
             "sched_process_exit" => assembly.take(seen(number("pid=").unwrap_or(line.tid), Saw::Gone))?,
             other => match named_call(other, line.payload) {
                 Some((call, None)) => {
-                    self.let_in(line, assembly)?;
+                    self.let_in(line, assembly, notes)?;
                     self.hold(line, call, named_arguments(line.payload));
                 }
                 Some((call, Some(result))) => {
-                    self.let_in(line, assembly)?;
+                    self.let_in(line, assembly, notes)?;
+                    self.makers.remove(&line.tid);
                     assembly.take(seen(line.tid, Saw::Leave { call, result }))?;
                 }
                 None if other.starts_with("sys_") => return Ok(Use::Known),
@@ -246,6 +261,9 @@ impl Events {
     fn hold(&mut self, line: &Line<'_>, call: Syscall, args: [u64; 6]) {
         let (at, cpu, tid) = (line.at, line.cpu, line.tid);
         let stack = Stack::default();
+        if call.makes_task() && self.makers.len() < MOST_MAKERS {
+            self.makers.insert(line.tid);
+        }
         self.held = Some(Held { line: self.number, at, cpu, tid, call, args, stack });
     }
 
@@ -277,19 +295,44 @@ impl Events {
     }
 
     /// The threads of the program are those whose calls and faults are in the capture: `perf record COMMAND` has no others.
-    fn let_in(&mut self, line: &Line<'_>, assembly: &mut Assembly<Writer>) -> io::Result<()> {
+    fn let_in(
+        &mut self,
+        line: &Line<'_>,
+        assembly: &mut Assembly<Writer>,
+        notes: &mut Notes,
+    ) -> io::Result<()> {
         if line.tid == 0 {
             return Ok(());
         }
         if assembly.knows(line.tid) {
             return self.name(line, assembly);
         }
-        if !self.begun && self.program.is_empty() {
+        if self.first.is_none() && self.program.is_empty() {
             self.program = line.name.to_owned();
         }
-        self.begun = true;
-        assembly.known(line.at, line.process.unwrap_or(line.tid), &[line.tid])?;
+        let process = self.process(line, notes);
+        self.first.get_or_insert(process);
+        assembly.known(line.at, process, &[line.tid])?;
         self.name(line, assembly)
+    }
+
+    /// Of which process a thread is that nobody is seen to make. Where lines do not say it, and only one program was captured, it is the first one's:
+    /// it was there before.
+    fn process(&self, line: &Line<'_>, notes: &mut Notes) -> i32 {
+        if let Some(process) = line.process {
+            return process;
+        }
+        let Some(first) = self.first else { return line.tid };
+        let (taken, process) = if self.all || !self.makers.is_empty() {
+            ("a process of its own", line.tid)
+        } else {
+            ("one of the process that came first", first)
+        };
+        notes.add(
+            self.number,
+            &format!("a thread that nobody is seen to make, and no process is named (`perf script -F +pid` does); taken for {taken}"),
+        );
+        process
     }
 
     /// Says what a thread is called, if that was not said.

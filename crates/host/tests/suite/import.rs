@@ -350,6 +350,45 @@ fn threads_of_a_process_that_runs_are_in_its_space_and_in_the_order_of_time() {
 }
 
 #[test]
+fn threads_of_a_process_that_was_captured_while_it_ran_are_in_one_space_where_no_process_is_named() {
+    // As `perf record -p` and `perf script` show them, each its number only.
+    let call = |tid: u32, us: u32| {
+        format!(
+            " prog  {tid} [000]  10.{us:06}:  raw_syscalls:sys_enter: NR 11 (7f0000000000, 1000, 0, 0, 0, 0)
+ prog  {tid} [000]  10.{:06}:  raw_syscalls:sys_exit: NR 11 = 0
+",
+            us + 5
+        )
+    };
+    let spaces = |text: &str| {
+        let (imported, bytes) = imported("unnamed", &mut text.as_bytes(), Form::Events).unwrap();
+        let summary = parsed(&bytes).0;
+        assert_eq!(summary.threads, 2);
+        let told: Vec<(u64, u64, String)> = imported
+            .notes
+            .iter()
+            .filter_map(|note| {
+                Some((note.line, note.count, note.what.split_once("taken for ")?.1.to_owned()))
+            })
+            .collect();
+        (summary.spaces, told)
+    };
+    let note = |line: u64, what: &str| [(line, 1, what.to_owned())];
+    let two = call(100, 100) + &call(101, 200);
+    assert_eq!(spaces(&two), (1, note(3, "one of the process that came first").to_vec()));
+    // Where idle CPUs are in it, other programs may be.
+    let idle = " swapper  0 [001]  10.000050:  sched:sched_switch: prev_comm=swapper/1 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=prog next_pid=100 next_prio=120\n";
+    assert_eq!(spaces(&(idle.to_owned() + &two)), (2, note(4, "a process of its own").to_vec()));
+    // Whoever is being made may be anything, and is told by the end of the call that makes it.
+    let fork = " prog  100 [000]  10.000150:  raw_syscalls:sys_enter: NR 57 (0, 0, 0, 0, 0, 0)\n";
+    let forked = call(100, 100) + fork + &call(101, 200);
+    assert_eq!(spaces(&forked), (2, note(4, "a process of its own").to_vec()));
+    // Its lines may say it.
+    let named = two.replace(" 100 ", " 99/100 ").replace(" 101 ", " 98/101 ");
+    assert_eq!(spaces(&named), (2, vec![]));
+}
+
+#[test]
 fn what_is_wrong_is_told_with_its_line_and_the_rest_is_taken() {
     let mut text = PERF.to_owned();
     text.push_str("nonsense\n");
