@@ -115,10 +115,18 @@ impl Host {
     }
 
     /// A CPU touches shared memory.
+    #[inline]
     pub(super) fn touched(&self, at: *const u8) {
         let touches = &self.touches[self.current.get() as usize];
         touches.set(touches.get() + 1);
         self.enter_touch(at);
+        // Nearly always neither: nothing else is looked at then.
+        if at == self.watched.get().0 || self.placing.get() {
+            self.touched_there(at, touches.get());
+        }
+    }
+
+    fn touched_there(&self, at: *const u8, touches: u32) {
         let (watched, left) = self.watched.get();
         if at == watched && left > 0 {
             self.watched.set((watched, left - 1));
@@ -126,25 +134,22 @@ impl Host {
                 self.next(&self.on_touch);
             }
         }
-        // Nearly always: it is worth a look before the list is borrowed.
         if !self.placing.get() {
             return;
         }
         // Once: what unwinds touches too.
-        assert!(touches.get() != ENDLESS, "the work has no end");
-        let due = |placed: &mut Placed| {
-            let mine = placed.cpu == self.current.get();
-            let due = mine && placed.left == 0;
-            placed.left -= u32::from(mine && !due);
-            due
-        };
-        let now = self.at_touch.borrow_mut().front_mut().is_some_and(due);
-        if now {
-            let placed = self.at_touch.borrow_mut().pop_front();
-            (placed.expect("it is due").hook)(self.manager());
-            // The touch comes now: what was the core's may be so no more.
-            self.enter_touch(at);
+        assert!(touches != ENDLESS, "the work has no end");
+        let mut placed = self.at_touch.borrow_mut();
+        let Some(first) = placed.front_mut().filter(|first| first.cpu == self.current.get()) else { return };
+        if first.left > 0 {
+            first.left -= 1;
+            return;
         }
+        let hook = placed.pop_front().expect("it is due").hook;
+        drop(placed);
+        hook(self.manager());
+        // The touch comes now: what was the core's may be so no more.
+        self.enter_touch(at);
     }
 }
 

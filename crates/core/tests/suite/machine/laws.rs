@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::{Store, WaitKey};
 use quietmm::{Audit, CpuId, Event, FrameNumber, Kind, PageNumber, SpaceId};
 
@@ -220,11 +221,19 @@ impl Host {
     }
 
     /// A CPU touches a word that it shares with others: no such word lies in a frame that is free, or a page of a program's.
+    #[inline]
     pub(super) fn enter_touch(&self, at: *const u8) {
-        let Some(frame) = self.memory.frame_of(at) else { return };
-        if self.memory.index_of(frame).is_some_and(|index| self.foreign[index].get()) {
-            self.books.borrow_mut().must(false, || format!("{frame:?} is not the core's, which touches it"));
+        if let Some(offset) = self.memory.offset_of(at)
+            && self.foreign[(offset / PAGE_SIZE) as usize].get()
+        {
+            self.touched_foreign(at);
         }
+    }
+
+    #[cold]
+    fn touched_foreign(&self, at: *const u8) {
+        let frame = self.memory.frame_of(at).expect("it lies in memory");
+        self.books.borrow_mut().must(false, || format!("{frame:?} is not the core's, which touches it"));
     }
 
     /// An interrupt has arrived.
