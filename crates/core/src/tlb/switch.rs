@@ -92,7 +92,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         });
         let (tag_space, tag_generation) = &slot.tlb.tags[tag];
         let current = known.is_some() && is_current(p, Generation(tag_generation.get()), generation);
-        let keep = tags > 1 && known.is_some() && (current || p.broken(Rule::SwitchFlush));
+        // Where there are no tags the one of a space is known only while it is loaded: nothing is kept.
+        let keep = known.is_some() && (current || p.broken(Rule::SwitchFlush));
         // INV-9: until the new root is loaded, this CPU can walk the old tables. It stays in their mask, so that who
         // frees them waits (PITFALLS 8):
         //

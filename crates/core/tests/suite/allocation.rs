@@ -506,3 +506,25 @@ fn a_frame_forgets_what_it_was() {
         }
     });
 }
+
+/// Somebody frees a block by its number, and perhaps another has it by then, whole or in part: its owner, who does not know, frees nothing.
+#[test]
+fn a_block_that_was_freed_behind_its_owners_back_is_not_freed_twice() {
+    let host = Host::new(Setup { cpus: 2, frames: 1024, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let frames = mm.frames();
+        for (order, next) in [(0, None), (2, None), (2, Some(0)), (1, Some(0))] {
+            let block = frames.alloc(order, AllocFrom::NOW).unwrap();
+            let (first, held) = (block.first(), exhaust(mm));
+            frames.free_at(first, order).unwrap();
+            let again = next.map(|order| frames.alloc(order, AllocFrom::NOW).unwrap());
+            assert!(again.as_ref().is_none_or(|again| again.first() == first));
+            let available = frames.available();
+            frames.free(block);
+            assert_eq!(frames.available(), available, "order {order}, then {next:?}");
+            again.into_iter().for_each(|again| frames.free(again));
+            give_back(mm, held);
+            assert_eq!(mm.validate().broken, None);
+        }
+    });
+}

@@ -2,7 +2,7 @@
 
 use crate::machine;
 
-use machine::swapping::{AT, anonymous, end, read, squeeze, swapping, take_free, write};
+use machine::swapping::{AT, anonymous, end, is_out, read, squeeze, swapping, take_free, write};
 use machine::{Happened, Host, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::platform::{DeviceError, Store};
 use quietmm::{AllocFrom, Backing, Config, Counter, Error, PageNumber, Prot, SpaceId, UserAccess};
@@ -210,4 +210,53 @@ fn what_is_in_memory_of_a_device_that_could_not_go_off_stays() {
             end(mm, &[id], &[7]);
         });
     }
+}
+
+/// What is in memory as it is on a failing device needs no other: it goes without a write, and comes from there again.
+#[test]
+fn a_clean_page_leaves_memory_though_its_device_takes_nothing() {
+    let host = Host::new(Setup { cpus: 1, frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(7, 512, 9).unwrap();
+        let id = anonymous(mm, 8);
+        let go =
+            |mm: &Mm<'_>, id, count| mm.space(id).advise(pages(AT, count), quietmm::Advice::PageOut).unwrap();
+        go(mm, id, 8);
+        assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
+        mm.swap().on(8, 512, 0).unwrap();
+        let other = anonymous(mm, 64);
+        host.refuse_writes.set(Some(|store, _| (store == Store::Swap(7)).then_some(DeviceError::Failed)));
+        go(mm, other, 64);
+        assert_eq!(mm.swap().usage().failing, 512);
+        host.forget();
+        go(mm, id, 8);
+        assert_eq!(written_out(mm), 0);
+        assert!((AT..AT + 8).all(|page| is_out(mm, id, page)));
+        assert!((AT..AT + 8).all(|page| read(mm, id, page) == Ok(page)));
+        host.refuse_writes.set(None);
+        end(mm, &[id, other], &[7, 8]);
+    });
+}
+
+/// A device is gone, as a read of it says. What is in memory and has a slot there that another space's entry names stays, mapped as it is: nobody may get it from
+/// there again.
+#[test]
+fn what_is_in_memory_of_a_device_that_is_gone_stays_there() {
+    let host = Host::new(Setup { cpus: 1, frames: 256, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(7, 512, 0).unwrap();
+        let id = anonymous(mm, 16);
+        let child = mm.space(id).fork().unwrap();
+        squeeze(mm);
+        assert!((AT..AT + 16).all(|page| is_out(mm, id, page) && is_out(mm, child, page)));
+        assert_eq!(read(mm, id, AT), Ok(AT));
+        mm.drain_lru_batch();
+        host.refuse_reads.set(Some(|_, _| Some(DeviceError::Gone)));
+        assert_eq!(read(mm, id, AT + 15), Err(Error::SwapDevice(PageNumber(AT + 15))));
+        squeeze(mm);
+        assert!(!is_out(mm, id, AT), "it is mapped");
+        assert_eq!((read(mm, id, AT), read(mm, child, AT)), (Ok(AT), Ok(AT)));
+        host.refuse_reads.set(None);
+        end(mm, &[id, child], &[7]);
+    });
 }

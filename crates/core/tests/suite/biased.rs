@@ -192,3 +192,32 @@ fn readers_that_come_or_leave_at_any_step_of_a_writer_do_not_leave_it_asleep() {
         assert!(steps > 5, "{steps} steps");
     }
 }
+
+/// A writer comes at each step of a reader, and has the lock if it can: they do not both have it.
+#[test]
+fn a_writer_that_comes_at_any_step_of_a_reader_does_not_share_with_it() {
+    let mut alone = 0;
+    for n in 0.. {
+        let placed = on_machine(|host, mm| {
+            let lock = biased(mm);
+            let writer = Rc::new(RefCell::new(None));
+            let (comes, leaves) = (Rc::clone(&writer), Rc::clone(&writer));
+            host.place();
+            host.at_touch(0, n, move |_| *comes.borrow_mut() = host.on(1, || lock.try_write(mm)));
+            host.on_wait.borrow_mut().push_back(Box::new(move || drop(leaves.borrow_mut().take())));
+            let reader = lock.read(mm);
+            let placed = host.all_placed();
+            assert!(writer.borrow().is_none(), "both have it, at step {n}");
+            // Whoever had to wait has waited for the writer.
+            alone += u32::from(host.on_wait.borrow().is_empty());
+            host.on_wait.borrow_mut().clear();
+            drop(reader);
+            drop(lock.try_write(mm).expect("free"));
+            placed
+        });
+        if !placed {
+            break;
+        }
+    }
+    assert!(alone > 1, "the writer had it at {alone} steps");
+}

@@ -5,7 +5,8 @@ use crate::machine;
 use machine::faults::{AT, found, own, read_all, reclaim_all, run_in, showing};
 use machine::kernel::{BARE, RW, frames, free, kernel};
 use machine::race::{at, at_every_touch, race};
-use machine::{Host, Mm, Setup, bare, everywhere_as, pages, pcp};
+use machine::swapping::{reclaim, take_free};
+use machine::{Host, Mm, Setup, bare, counted, everywhere_as, give_back, pages, pcp, ticks};
 use quietmm::platform::Everywhere;
 use quietmm::{Advice, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId};
 
@@ -494,4 +495,33 @@ fn a_broadcast_counts_for_the_sweep_before_it_and_not_for_the_next() {
         [0, 1].into_iter().for_each(|cpu| host.on(cpu, || mm.unload()));
         mm.space(id).destroy().unwrap();
     });
+}
+
+/// CPU 0 has the hardware end a sweep; at each step of that the others end it by themselves, and begin the next. That one is not over until CPU 2, which does
+/// nothing, has been flushed since it began.
+#[test]
+fn a_broadcast_ends_no_sweep_that_began_after_it() {
+    let config = Config { sweep_deadline: 0, ..bare("linux+free=sweep+flush=broadcast") };
+    let cases = at_every_touch(&Setup { frames: 512, ..setup(3) }, &config, None, |mm, place| {
+        let host = mm.platform();
+        let id = own(mm, 3, &[0, 1, 2]);
+        used(mm, id, 3, &[0, 1, 2]);
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
+        let held = take_free(mm);
+        let begun = || counted(mm, Counter::Sweeps);
+        let next = || {
+            ticks(mm, &[1, 2]);
+            mm.sweep_is_over();
+            let before = begun();
+            mm.begin_sweep();
+            host.forget();
+            begun() > before
+        };
+        let begins = race(mm, place, || reclaim(mm), next);
+        let flushed = host.flushes(2) != (0, 0) || !host.broadcasts().is_empty();
+        assert!(!begins || flushed || !mm.sweep_is_over(), "CPU 2 was not flushed since it began");
+        give_back(mm, held);
+        begins && !flushed
+    });
+    assert!(cases.results.iter().any(|&alone| alone), "a sweep began and nobody was flushed since");
 }

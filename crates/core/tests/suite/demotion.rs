@@ -5,7 +5,7 @@ use crate::machine;
 use machine::race::{Place, at, at_every_touch, at_places, race};
 use machine::showing::{ANON, AT, frame, mapped, read_in, shared, two_nodes, write_all};
 use machine::swapping::{DEVICE, sound, swapping, take_free};
-use machine::{Mm, counted, give_back, pages, settled};
+use machine::{Happened, Mm, Setup, counted, give_back, pages, settled};
 use quietmm::{
     Config, Counter, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber, Prot, Rule, SpaceId,
 };
@@ -270,4 +270,58 @@ parts!(
 fn what_is_written_while_a_page_moves_is_not_lost() {
     // The control of what is above.
     assert!(lost(Some(Rule::FlushBeforeFree), true, false) > 0);
+}
+
+/// The last room on the slower node goes to the first of a batch. What its device does not take stays where it is then, and nobody asks the device again.
+#[test]
+fn what_no_device_takes_and_no_node_has_room_for_stays() {
+    [false, true].into_iter().for_each(without_room);
+}
+
+fn without_room(memory: bool) {
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        let host = mm.platform();
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+        let file = if memory { mm.create_memory_file(40) } else { mm.create_file(40) }.unwrap();
+        let id = mapped(mm, shared(file), 40);
+        write_all(mm, id, 40);
+        mm.drain_lru_batch();
+        host.fail_writes.set(true);
+        mm.space(id).advise(pages(AT, 40), quietmm::Advice::PageOut).unwrap();
+        let wants = bound(mm, 1);
+        assert_eq!(host.read(mm, wants, AT), Ok(0));
+        mm.space(wants).advise(pages(AT, 1), quietmm::Advice::Drop).unwrap();
+        let (mut far, near): (Vec<_>, Vec<_>) =
+            take_free(mm).into_iter().partition(|frame| node_of(frame.first()) == FAR);
+        give_back(mm, far.split_off(far.len() - 3));
+        host.forget();
+        mm.space(id).advise(pages(AT, 40), quietmm::Advice::Cold).unwrap();
+        mm.space(wants).switch_to().unwrap();
+        let _short = host.write(mm, wants, AT, 1);
+        let moved = counted(mm, Counter::PgDemoted);
+        assert!((1..4).contains(&moved), "{moved}");
+        // It is tried now and then, by a page alone.
+        let tried = host.count(|what| matches!(what, Happened::DiskWrite(..)));
+        assert!(tried <= if memory { 0 } else { 16 }, "{tried} tries");
+        host.fail_writes.set(false);
+        give_back(mm, near);
+        give_back(mm, far);
+        mm.space(id).switch_to().unwrap();
+        (AT..AT + 40).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
+        assert_eq!(mm.file(file).write_back(), Ok(if memory { 0 } else { 40 }));
+        sound(mm);
+    });
+}
+
+/// Two say at the same time where pages go: what both need for it is there once.
+#[test]
+fn two_that_say_where_pages_go_make_what_they_need_once() {
+    let setup = Setup { cpus: 5, ..two_nodes() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let say = || mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+        race(mm, place, say, say);
+        assert_eq!(mm.frames().demotion(NEAR), Some(FAR));
+        sound(mm);
+    });
+    assert!(cases.results.len() > 50, "{}", cases.results.len());
 }

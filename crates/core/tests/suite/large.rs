@@ -507,3 +507,26 @@ fn advice_about_large_pages_leaves_files_alone_and_comes_to_an_end() {
         assert_eq!(host.read(mm, id, LARGE + 2048), Ok(9));
     });
 }
+
+/// Where memory is short no large page comes, though one is free and more than the low watermark would be left: not until enough is free again.
+#[test]
+fn no_large_page_comes_until_memory_is_no_longer_short() {
+    let host = Host::new(Setup { frames: 16384, ..Setup::default() });
+    host.run(Config { min_free: Some(4096), ..bare("linux") }, |mm| {
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+        mm.space(id).switch_to().unwrap();
+        let mut held = Vec::new();
+        while counted(mm, Counter::KswapdWoken) == 0 {
+            held.push(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
+        }
+        // From here on a large page more than low is free, and less than high.
+        give_back(mm, held.split_off(held.len() - 512 - 16));
+        host.write(mm, id, LARGE, 1).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 0);
+        give_back(mm, held);
+        host.write(mm, id, LARGE + 512, 1).unwrap();
+        assert_eq!(counted(mm, Counter::LargeFault), 1);
+    });
+}

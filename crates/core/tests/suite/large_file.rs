@@ -9,8 +9,8 @@ use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, pcp, se
 use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::Cpus;
 use quietmm::{
-    Advice, Backing, Config, Counter, Entry, Error, FileId, NodeId, NodeSet, PageNumber, Prot, Rule, SpaceId,
-    Term, UserAccess,
+    Advice, Architecture, Backing, Config, Counter, Entry, Error, FileId, NodeId, NodeSet, PageNumber, Prot,
+    Rule, SpaceId, Term, UserAccess,
 };
 
 const POLICIES: [&str; 5] = ["linux", "vanilla", "quiet", "quiet+free=sweep", "linux+unmap=batch-clean"];
@@ -364,24 +364,26 @@ fn what_is_said_of_a_page_is_said_of_no_other() {
 
 #[test]
 fn small_entries_say_that_they_were_used_if_the_large_one_did_to_anybody() {
-    let host = Host::new(setup(2));
-    host.run(config("linux"), |mm| {
-        let (id, file) = large(mm, shared, Prot::ReadWrite);
-        let other = showing(mm, shared(file), Prot::Read);
-        let accessed = |page: u64| entry(mm, id, LARGE + page).has(Entry::ACCESSED);
-        assert!(read(mm, id, LARGE + 7).is_ok());
-        // Somebody looks at one page, and clears the one bit.
-        mm.space(id).advise(pages(LARGE + 3, 1), Advice::Cold).unwrap();
-        assert!(!accessed(0) && is_large(mm, id));
-        write(mm, id, LARGE + 9, 10).unwrap();
-        assert_eq!([3, 4, 7, 511].map(accessed), [false, true, true, true]);
-        // And of a page about which somebody has been told since, it is clear.
-        assert_eq!(collapse(mm, id), Ok(()));
-        mm.space(id).advise(pages(LARGE + 3, 2), Advice::Cold).unwrap();
-        write(mm, id, LARGE + 9, 10).unwrap();
-        assert_eq!([3, 4, 5].map(accessed), [false, false, true]);
-        end(mm, &[id, other], file);
-    });
+    for architecture in Architecture::ALL {
+        let host = Host::new(Setup { architecture, ..setup(2) });
+        host.run(config("linux"), |mm| {
+            let (id, file) = large(mm, shared, Prot::ReadWrite);
+            let other = showing(mm, shared(file), Prot::Read);
+            let accessed = |page: u64| entry(mm, id, LARGE + page).has(Entry::ACCESSED);
+            assert!(read(mm, id, LARGE + 7).is_ok());
+            // Somebody looks at one page, and clears the one bit.
+            mm.space(id).advise(pages(LARGE + 3, 1), Advice::Cold).unwrap();
+            assert!(!accessed(0) && is_large(mm, id));
+            write(mm, id, LARGE + 9, 10).unwrap();
+            assert_eq!([3, 4, 7, 511].map(accessed), [false, true, true, true]);
+            // And of a page about which somebody has been told since, it is clear.
+            assert_eq!(collapse(mm, id), Ok(()));
+            mm.space(id).advise(pages(LARGE + 3, 2), Advice::Cold).unwrap();
+            write(mm, id, LARGE + 9, 10).unwrap();
+            assert_eq!([3, 4, 5].map(accessed), [false, false, true]);
+            end(mm, &[id, other], file);
+        });
+    }
 }
 
 #[test]

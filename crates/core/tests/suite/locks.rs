@@ -397,3 +397,103 @@ fn a_reader_that_stands_back_wakes_the_writer_that_waits_for_it() {
         drop(lock.write(host));
     });
 }
+
+/// A reader has counted itself and not looked yet, another waits behind the writer, which leaves: both have the lock, and nobody else is counted.
+#[test]
+fn readers_that_have_just_come_have_the_lock_with_those_that_wait() {
+    let (host, lock, guards) = setting();
+    host.run(bare("vanilla"), |_| {
+        guards.borrow_mut().push(Box::new(lock.write(host)));
+        host.place();
+        let read = |inside: &RefCell<u32>| {
+            let _shared = lock.read(host);
+            *inside.borrow_mut() += 1;
+            host.stop();
+        };
+        let inside = RefCell::default();
+        host.aside(
+            1,
+            || read(&inside),
+            |waits| {
+                assert!(host.resume_one(waits), "it stands behind the writer");
+                host.at_touch(2, 1, |mm| mm.platform().stop());
+                host.aside(
+                    2,
+                    || read(&inside),
+                    |counted| {
+                        assert!(host.resume_one(counted), "it is counted");
+                        guards.borrow_mut().clear();
+                        assert!(host.resume_one(waits) && host.resume_one(counted));
+                        assert_eq!(*inside.borrow(), 2);
+                        assert!(lock.try_write(host).is_none(), "both have it");
+                        assert!(!host.resume_one(waits));
+                        assert!(lock.try_write(host).is_none(), "one has it");
+                        assert!(!host.resume_one(counted));
+                    },
+                );
+            },
+        );
+        assert!(host.all_placed());
+        drop(lock.try_write(host).expect("nobody has it"));
+    });
+}
+
+/// Many writers stand in line. Each that comes near is woken, however late those before it find out that they have the lock.
+#[test]
+fn whoever_comes_near_in_a_long_line_is_woken() {
+    fn line(host: &Host, lock: &'static RwLock, begun: &[Rc<Aside>], guards: &Guards) {
+        if begun.len() == 9 {
+            guards.borrow_mut().clear();
+            // The last one looks first.
+            let goes = || begun.iter().rev().filter(|writer| host.resume_one(writer)).count();
+            assert!((0..10_000).any(|_| goes() == 0), "somebody sleeps for ever");
+            return;
+        }
+        let wait = || drop(lock.write(host));
+        host.aside(begun.len() as u16 % 8, wait, |writer| {
+            // It spins before it sleeps.
+            assert!((0..250).all(|_| host.resume_one(writer)));
+            line(host, lock, &[begun, &[Rc::clone(writer)]].concat(), guards);
+        });
+    }
+    let (host, lock, guards) = setting();
+    host.place();
+    guards.borrow_mut().push(Box::new(lock.write(host)));
+    line(host, lock, &[], &guards);
+    drop(lock.try_write(host).expect("all have gone"));
+}
+
+/// A writer tries while there is a reader; at each step another comes, which waits for its turn: it has the lock once the reader leaves.
+#[test]
+fn who_tries_in_vain_leaves_no_writer_asleep() {
+    for n in 0.. {
+        let (host, lock, guards) = setting();
+        let placed = host.run(bare("linux"), |_| {
+            guards.borrow_mut().push(Box::new(lock.read(host)));
+            host.place();
+            let tries = || assert!(lock.try_write(host).is_none());
+            host.aside(0, tries, |tries| {
+                host.at_touch(0, n, |mm| mm.platform().stop());
+                if !host.resume_one(tries) {
+                    return;
+                }
+                let writes = || drop(lock.write(host));
+                host.aside(1, writes, |writes| {
+                    // It spins before it sleeps.
+                    (0..250).for_each(|_| assert!(host.resume_one(writes)));
+                    assert!(!host.resume_one(tries));
+                    assert!((0..250).all(|_| host.resume_one(writes)), "the reader has it");
+                    guards.borrow_mut().clear();
+                    assert!((0..250).any(|_| !host.resume_one(writes)));
+                });
+            });
+            host.all_placed()
+        });
+        guards.borrow_mut().clear();
+        drop(lock.try_write(host).expect("all have gone"));
+        if !placed {
+            assert!(n > 3, "{n} steps");
+            break;
+        }
+    }
+}

@@ -548,3 +548,29 @@ fn who_has_no_memory_waits_for_what_was_parked_during_a_sweep() {
         assert_eq!(settled(mm).parked, 0);
     });
 }
+
+/// `kswapd` gives back first what has waited for a sweep that is over: then it need not reclaim.
+#[test]
+fn kswapd_begins_with_what_was_parked() {
+    let host = Host::new(Setup { frames: 2048, ..setup() });
+    host.run(Config { min_free: Some(200), ..config() }, |mm| {
+        let id = written(mm, TOGETHER + 1);
+        let mut held = Vec::new();
+        while mm.counter(Counter::KswapdWoken) == 0 {
+            held.push(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
+        }
+        // With what is parked there is enough.
+        give_back(mm, held.split_off(held.len() - 60));
+        mm.space(id).unmap(pages(AT, TOGETHER)).unwrap();
+        let free = mm.frames().available();
+        ticks(mm, &CPUS);
+        mm.begin_sweep();
+        ticks(mm, &CPUS);
+        assert!(mm.sweep_is_over());
+        let waited = mm.frames().available();
+        mm.kswapd(quietmm::NodeId(0)).unwrap();
+        assert_eq!((waited, mm.frames().available()), (free, free + TOGETHER));
+        assert_eq!(mm.counter(Counter::PgScanKswapd), 0);
+        give_back(mm, held);
+    });
+}

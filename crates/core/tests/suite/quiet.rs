@@ -532,3 +532,25 @@ fn a_page_that_is_used_when_it_is_about_to_go_to_its_slot_stays() {
     });
     assert!(cases.results.len() > 20 && cases.count(|&out| out > 0) > 0);
 }
+
+/// Pages that wait for a sweep are the first that are looked at when it is over: they have waited longest.
+#[test]
+fn what_waits_for_a_sweep_is_looked_at_before_what_came_later() {
+    let host = Host::new(setup(2));
+    host.run(config(), |mm| {
+        let (id, file) = showing(mm, 8, &[0, 1]);
+        read_all(mm, id, 1, 8);
+        let held = take_free(mm);
+        mm.space(id).advise(pages(AT, 8), Advice::Cold).unwrap();
+        let there = |n: u64| mm.space(id).lookup(PageNumber(AT + n)).unwrap().is_present();
+        assert!((0..8).all(there));
+        look(mm);
+        // The last of which that was said lie at the old end.
+        assert_eq!((0..8).map(there).collect::<Vec<_>>(), [[true; 4], [false; 4]].concat());
+        give_back(mm, held);
+        mm.unload();
+        host.on(1, || mm.unload());
+        mm.space(id).destroy().unwrap();
+        mm.file(file).destroy().unwrap();
+    });
+}

@@ -200,3 +200,24 @@ fn a_task_that_reclaims_waits_while_its_devices_are_saturated_and_is_woken() {
     assert_eq!(saturated(1), (1, true));
     assert_eq!(saturated(5), (0, false), "there is room for one more");
 }
+
+/// What is remembered of the pages of a file that has ended says nothing of those of the next one, which has its place.
+#[test]
+fn a_page_of_a_file_that_has_the_place_of_another_is_no_refault() {
+    let host = host();
+    host.run(config(true), |mm| {
+        let (id, file) = stream(mm, 8);
+        for (n, refaults) in [(0, 0), (1, 8)] {
+            (AT..AT + 8).for_each(|page| assert_eq!(read(mm, id, page), Ok(0)));
+            squeeze(mm);
+            assert_eq!(counts(mm).0, refaults, "round {n}");
+        }
+        end(mm, &[id], &[]);
+        mm.file(file).destroy().unwrap();
+        let (id, next) = stream(mm, 8);
+        assert_eq!(next.index(), file.index());
+        (AT..AT + 8).for_each(|page| assert_eq!(read(mm, id, page), Ok(0)));
+        assert_eq!(counts(mm).0, 8);
+        end(mm, &[id], &[]);
+    });
+}

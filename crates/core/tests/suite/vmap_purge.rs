@@ -5,7 +5,7 @@ use crate::machine;
 use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel};
 use machine::race::{at_every_touch, race};
 use machine::swapping::take_free;
-use machine::{Host, Setup, counted, exhaust, give_back, pages};
+use machine::{Happened, Host, Setup, counted, exhaust, give_back, pages, ticks};
 use quietmm::{AllocFrom, Backing, Config, Counter, Error, PageRange, Prot};
 
 #[test]
@@ -252,4 +252,93 @@ fn the_only_frame_that_waits_for_a_purge_can_be_had() {
             give_back(mm, held);
         });
     }
+}
+
+/// One CPU wants all addresses, and purges for that; another unmaps its part at each step of this. What was flushed since is free for whoever purged: nobody has to
+/// purge again for it.
+#[test]
+fn what_a_purge_has_flushed_is_free_for_who_purged() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &kernel("linux", 32), None, |mm, place| {
+        let (host, list) = (mm.platform(), frames(mm, 1));
+        // The last part: a flush of the others alone does not reach it.
+        let parts: Vec<_> = (0..4).map(|_| mm.vmap().map(&[list[0]; 8], BARE, RW).unwrap()).collect();
+        let mut starts: Vec<_> = parts.iter().map(|part| part.start).collect();
+        starts.sort_unstable();
+        let other = starts.remove(3);
+        starts.into_iter().for_each(|start| mm.vmap().unmap(start).unwrap());
+        host.forget();
+        let mut got = None;
+        let unmaps = || {
+            mm.vmap().unmap(other).unwrap();
+            host.forget();
+        };
+        race(mm, place, || got = Some(mm.vmap().map(&[list[0]; 32], BARE, RW)), unmaps);
+        let covered = |what: &Happened| match *what {
+            Happened::FlushKernelPage(0, page) => page == other.0,
+            Happened::FlushKernel(cpu) => cpu == 0,
+            _ => false,
+        };
+        let flushed = host.count(covered) > 0;
+        let got = got.expect("it is through");
+        assert!(got.is_ok() || !flushed, "{got:?}, and it was flushed");
+        let whole = got.or_else(|_| mm.vmap().map(&[list[0]; 32], BARE, RW)).unwrap();
+        mm.vmap().unmap(whole.start).unwrap();
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+        flushed
+    });
+    assert!(cases.results.iter().filter(|&&flushed| flushed).count() > 5, "{:?}", cases.results);
+}
+
+/// More is unmapped than may wait, at each step of a purge: either that covers it, or another is asked for.
+#[test]
+fn what_a_purge_does_not_cover_is_asked_for_again() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let config = Config { vmap_lazy: Some(32), ..kernel("linux", 128) };
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let list = frames(mm, 1);
+        let [one, other] = [0; 2].map(|_| mm.vmap().map(&[list[0]; 40], BARE, RW).unwrap().start);
+        mm.vmap().unmap(one).unwrap();
+        race(mm, place, || mm.vmap().purger().unwrap(), || mm.vmap().unmap(other).unwrap());
+        let left = mm.vmap().waits().unwrap().pages;
+        // It does not sleep.
+        if left > 0 {
+            mm.vmap().purger().unwrap();
+        }
+        assert_eq!(mm.vmap().waits().unwrap().pages, 0);
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+        left > 0
+    });
+    assert!(cases.results.iter().any(|&left| left) && cases.results.iter().any(|&left| !left));
+}
+
+/// A sweep begins in the place of one that half of the CPUs have taken part in, and the other half takes part at each step of that: it is over when all have.
+#[test]
+fn a_sweep_in_the_place_of_another_counts_those_who_took_part_in_that_one() {
+    let setup = Setup { cpus: 4, frames: 512, ..Setup::default() };
+    let config = Config { vmap_lazy: Some(4), sweep_deadline: u64::MAX, ..kernel("linux+vmap=sweep", 64) };
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let (host, list) = (mm.platform(), frames(mm, 1));
+        let [one, other] = [0; 2].map(|_| mm.vmap().map(&list, BARE, RW).unwrap().start);
+        let cached = |page| (0..4).filter(|&cpu| host.caches_kernel(cpu, page)).count();
+        for page in [one, other] {
+            (0..4).for_each(|cpu| host.on(cpu, || assert!(host.read_kernel(page).is_some())));
+        }
+        mm.vmap().unmap(one).unwrap();
+        ticks(mm, &[0, 1]);
+        assert_eq!((mm.vmap().waits().unwrap().pages, cached(one)), (1, 2));
+        (0..2).for_each(|cpu| host.on(cpu, || assert!(host.read_kernel(other).is_some())));
+        mm.vmap().unmap(other).unwrap();
+        let over = || {
+            ticks(mm, &[2, 3]);
+            mm.vmap().waits().unwrap().pages == 0
+        };
+        let early = race(mm, place, || mm.vmap().unmap_aliases().unwrap(), || (over(), cached(other)));
+        assert!(!early.0 || early.1 == 0, "it is over, and {} CPUs have it", early.1);
+        assert_eq!((mm.vmap().waits().unwrap().pages, cached(other)), (0, 0));
+        free(mm, list);
+    });
+    assert!(cases.results.len() > 20);
 }
