@@ -134,3 +134,16 @@ impl<P: Platform> Manager<'_, P> {
 
 // SAFETY: an atomic.
 unsafe impl Zeroed for Clock {}
+
+#[cfg(test)]
+mod tests {
+    use super::{TIME, since};
+
+    #[test]
+    fn time_goes_round() {
+        assert_eq!([since(5, 5), since(5, 9), since(0, TIME)], [0, 4, TIME]);
+        assert_eq!([since(TIME, 0), since(TIME - 2, 3), since(9, 5)], [1, 6, TIME - 3]);
+        // Whose a shadow is says nothing of when.
+        assert_eq!(since(7 << super::TIME_BITS | 2, 6), 4);
+    }
+}

@@ -2,6 +2,9 @@
 
 use crate::machine;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use machine::race::{Place, at, at_every_touch, race};
 use machine::showing::{self, ANON, LARGE, Operation, TO, entry};
 use machine::swapping::{DEVICE, end};
@@ -529,4 +532,37 @@ fn no_large_page_comes_until_memory_is_no_longer_short() {
         host.write(mm, id, LARGE + 512, 1).unwrap();
         assert_eq!(counted(mm, Counter::LargeFault), 1);
     });
+}
+
+/// Another CPU writes, for the first time, at each step of what makes a large page small: the small entry says that it was written to.
+#[test]
+fn what_is_written_while_a_large_page_becomes_small_is_dirty() {
+    let mut written = 0;
+    for nth in 1..8 {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let id = mm.create_space().unwrap();
+            mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+            host.on(1, || mm.space(id).switch_to().unwrap());
+            mm.space(id).switch_to().unwrap();
+            host.read(mm, id, LARGE).unwrap();
+            assert!(entry(mm, id, LARGE).has(Entry::LARGE) && !entry(mm, id, LARGE).has(Entry::DIRTY));
+            let wrote = Rc::new(Cell::new(false));
+            let writes = Rc::clone(&wrote);
+            let write = move |mm: &Mm<'_>| {
+                let host = mm.platform();
+                writes.set(host.on(1, || host.try_write(LARGE, 7)));
+            };
+            host.watch(LARGE, nth, Box::new(write));
+            mm.space(id).unmap(pages(LARGE + 511, 1)).unwrap();
+            host.watch_nothing();
+            written += u32::from(wrote.get());
+            let now = entry(mm, id, LARGE);
+            assert!(!now.has(Entry::LARGE));
+            assert_eq!(now.has(Entry::DIRTY), wrote.get(), "before step {nth}");
+            assert_eq!(host.read(mm, id, LARGE), Ok(if wrote.get() { 7 } else { 0 }));
+        });
+    }
+    assert!(written > 1, "{written} times");
 }

@@ -311,3 +311,38 @@ fn a_first_copy_for_which_there_is_no_frame_keeps_nothing() {
         assert_eq!(settled(mm).broken, None);
     });
 }
+
+/// More pages move than there are slots for the way, while another space that shows them too lets nobody in: its entries keep the slots. Those that are left
+/// over stay where they are, and nobody holds them for it.
+#[test]
+fn pages_that_get_no_slot_for_the_way_stay_and_are_held_by_nobody() {
+    const COUNT: u64 = 560;
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        let host = mm.platform();
+        let id = mapped(mm, ANON, COUNT);
+        write_all(mm, id, COUNT);
+        let child = mm.space(id).fork().unwrap();
+        mm.space(child).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
+        host.on(1, || {
+            mm.space(child).switch_to().unwrap();
+            host.write(mm, child, TO, 1).unwrap();
+            host.watch(TO, 1, Box::new(|mm| mm.platform().stop()));
+        });
+        mm.drain_lru_batches();
+        let here = u16::from(frame(mm, id, AT).0 >= 0xfc00 + 2048);
+        host.place();
+        let protect = || mm.space(child).protect(pages(TO, 1), Prot::Read).unwrap();
+        let moved = host.aside(1, protect, |protects| {
+            assert!(host.resume_one(protects), "it has the VMAs alone");
+            host.watch_nothing();
+            mm.space(id).migrate_all(pages(AT, COUNT), anywhere(), NodeId(1 - here)).unwrap()
+        });
+        host.all_placed();
+        assert!(moved.moved >= TABLE - 64 && moved.stayed >= COUNT - TABLE, "{moved:?}");
+        for space in [id, child] {
+            assert!((AT..AT + COUNT).all(|page| read_in(mm, space, page) == Ok(page)));
+        }
+        sound(mm);
+        machine::swapping::end(mm, &[id, child], &[]);
+    });
+}

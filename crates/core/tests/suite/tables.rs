@@ -5,7 +5,8 @@ use crate::machine;
 use std::collections::BTreeSet;
 
 use machine::faults::{AT, own};
-use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
+use machine::race::{at_every_touch, race};
+use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages, settled};
 use quietmm::{Advice, Backing, Config, PageNumber, PageRange, Prot, Rule, SpaceId, UserAccess};
 
 /// Bits of a page number that a table of each level is found by, and levels below the root.
@@ -287,7 +288,7 @@ fn a_table_in_the_middle_of_a_range_that_moves_goes() {
         map(FIRST + 256, count, Prot::ReadWrite);
         map(FIRST + 256 + count, 100, Prot::Read);
         mm.platform().write(mm, id, FIRST + 700, 5).unwrap();
-        (id, machine::settled(mm).tables)
+        (id, settled(mm).tables)
     };
     // As long as two tables, longer, and shorter.
     for count in [768, 800, 1024, 1100] {
@@ -295,7 +296,7 @@ fn a_table_in_the_middle_of_a_range_that_moves_goes() {
         host.run(bare("linux"), |mm| {
             let (id, before) = ranges(mm, count);
             mm.space(id).move_range(pages(FIRST + 256, count), PageNumber(FIRST + 4096 + 256)).unwrap();
-            assert_eq!(machine::settled(mm).tables, before, "{count}");
+            assert_eq!(settled(mm).tables, before, "{count}");
             assert_eq!(host.read(mm, id, FIRST + 4096 + 700), Ok(5));
         });
         // Where the page could wait for a sweep, too: not with its table.
@@ -303,8 +304,26 @@ fn a_table_in_the_middle_of_a_range_that_moves_goes() {
             Host::new(Setup::default()).run(bare(policy), |mm| {
                 let (id, before) = ranges(mm, count);
                 mm.space(id).unmap(pages(FIRST + 256, count)).unwrap();
-                assert_eq!(machine::settled(mm).tables, before - 1, "{policy}: {count}");
+                assert_eq!(settled(mm).tables, before - 1, "{policy}: {count}");
             });
         }
     }
+}
+
+/// Two CPUs want pages that no table leads to yet, at each step of one of them: each table is there once, and gone with the space.
+#[test]
+fn tables_that_two_make_at_the_same_time_are_there_once() {
+    let setup = Setup { cpus: 2, frames: 256, ..Setup::default() };
+    let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+        let (host, id) = (mm.platform(), mm.create_space().unwrap());
+        mm.space(id).map(pages(0x10000, 2), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        (0..2).for_each(|cpu| host.on(cpu, || mm.space(id).switch_to().unwrap()));
+        let write = |page: u64| host.write(mm, id, 0x10000 + page, page).unwrap();
+        race(mm, place, || write(0), || write(1));
+        assert_eq!(settled(mm).broken, None);
+        (0..2).for_each(|cpu| host.on(cpu, || mm.unload()));
+        mm.space(id).destroy().unwrap();
+        assert_eq!(settled(mm).broken, None);
+    });
+    assert!(cases.results.len() > 20, "{}", cases.results.len());
 }
