@@ -42,7 +42,7 @@ fn deferred_in_the_middle(policy: &str, broadcast: bool, flush: fn(&Mm<'_>, Spac
             host.on(cpu, || {
                 mm.space(id).switch_to().unwrap();
                 SHOWN.iter().chain(&[OTHER]).for_each(|&page| assert!(host.read(mm, id, page).is_ok()));
-                (OWN..OWN + 8).for_each(|page| host.write(mm, id, page, 1).unwrap());
+                (OWN..OWN + 7).for_each(|page| host.write(mm, id, page, 1).unwrap());
                 mm.drain_lru_batch();
             });
         }
@@ -72,6 +72,7 @@ fn deferred_in_the_middle(policy: &str, broadcast: bool, flush: fn(&Mm<'_>, Spac
                 },
             );
             host.all_placed();
+            // Nothing was ever there: it has nothing of its own to flush.
             host.on(0, || mm.space(id).unmap(pages(OWN + 7, 1)).unwrap());
             assert!(!host.caches(2, SHOWN[1]), "what was deferred at touch {n}");
         });
