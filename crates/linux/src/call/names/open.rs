@@ -1,0 +1,245 @@
+//! Files are opened by their names, or made for that.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
+
+use crate::call::watches::Reached;
+use crate::errno::{Answer, Errno};
+use crate::kernel::{AGAIN, Kept, Linux, Waited};
+use crate::machine::Machine;
+use crate::open::{Kind, Open, flag};
+use crate::path::{self};
+use crate::pipe::{Pipe, Way};
+use crate::process::{Process, Thread};
+use crate::rights;
+use crate::sync::key_of;
+use crate::tree::{Body, Device, Inode, Made, seal};
+use crate::watches::event;
+
+impl<M: Machine> Linux<'_, M> {
+    pub(crate) fn open(&self, thread: &Thread, directory: u64, path: u64, flags: u32, rights: u32) -> Answer {
+        let path = self.load_path(path)?;
+        if flags & flag::TEMPORARY == flag::TEMPORARY {
+            return self.open_temporary(thread, directory, &path, flags, rights);
+        }
+        let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
+        let follow = flags & flag::NO_FOLLOW == 0 && !exclusive;
+        let found = self.walk_at(thread, directory, &path, follow)?;
+        // What is new is empty already, and nobody hears that it is made so.
+        let mut made = false;
+        let wanted = match flags & flag::ACCESS {
+            _ if flags & flag::PATH != 0 => 0,
+            0 if flags & flag::TRUNCATE != 0 => rights::READ | rights::WRITE,
+            0 => rights::READ,
+            flag::WRITE_ONLY => rights::WRITE,
+            _ => rights::READ | rights::WRITE,
+        };
+        let inode = match &found.inode {
+            Some(_) if exclusive => return Err(Errno::EEXIST),
+            Some(inode) => {
+                // Links are refused for what they are.
+                if !matches!(inode.body, Body::Link(_) | Body::Itself(_) | Body::Opened(_)) {
+                    self.may(thread, inode, wanted)?;
+                }
+                inode.clone()
+            }
+            None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
+            None if found.directory_meant => return Err(Errno::EISDIR),
+            None => {
+                let new = self.new_file_in(&found.directory, self.umask(thread, rights))?;
+                match self.name_it(thread, &found, new.clone()) {
+                    Ok(()) => {
+                        made = true;
+                        new
+                    }
+                    // Somebody was faster.
+                    Err(Errno::EEXIST) if !exclusive => {
+                        found.directory.get(&found.name)?.ok_or(Errno::ENOENT)?
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        let above = found.directory.clone();
+        let opened = match &inode.body {
+            Body::Opened(number) if follow => self.open_again(thread, &inode, *number, flags)?,
+            _ => self.open_inode(thread, inode, flags, path::whole(&found))?,
+        };
+        opened.above.with(|kept| *kept = Some(Arc::downgrade(&above)));
+        if flags & flag::TRUNCATE != 0
+            && !made
+            && flags & flag::ACCESS != 0
+            && let Kind::File(_) = &opened.kind
+            && let Some(reached) = Reached::of(&opened)
+        {
+            self.set_len(thread, &reached, 0)?;
+        }
+        if flags & flag::PATH == 0 {
+            self.happened_to(&opened, event::OPEN);
+        }
+        let cloexec = flags & flag::CLOSE_ON_EXEC != 0;
+        thread.process.files.with(|files| files.add(opened, cloexec, 0))
+    }
+
+    /// Opens a file that has no name, as one in this directory: it may get a name later, unless it is said that it gets none.
+    fn open_temporary(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: &[u8],
+        flags: u32,
+        rights: u32,
+    ) -> Answer {
+        if flags & flag::DIRECTORY == 0 || flags & flag::ACCESS == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let found = self.walk_at(thread, directory, path, true)?;
+        let above = found.inode.clone().ok_or(Errno::ENOENT)?;
+        if !matches!(above.body, Body::Directory(_)) {
+            return Err(Errno::ENOTDIR);
+        }
+        self.may(thread, &above, rights::WRITE | rights::EXECUTE)?;
+        let inode = self.new_file_in(&above, self.umask(thread, rights))?;
+        self.give_owner(thread, &above, &inode);
+        inode.nameless.store(flags & flag::EXCLUSIVE == 0, Ordering::Relaxed);
+        let mut whole = path::path_of(&above);
+        if whole.len() > 1 {
+            whole.push(b'/');
+        }
+        whole.extend(alloc::format!("#{}", inode.number).into_bytes());
+        let open = Open::new(Kind::File(inode), flags & !(flag::CREATE | flag::EXCLUSIVE), whole);
+        thread.process.files.with(|files| files.add(open, flags & flag::CLOSE_ON_EXEC != 0, 0))
+    }
+
+    /// Opens what is open under a number once more.
+    fn open_again(&self, thread: &Thread, link: &Inode, number: u64, flags: u32) -> Result<Arc<Open>, Errno> {
+        let open = self.opened(thread, link, number)?;
+        if flags & flag::DIRECTORY != 0 && !matches!(open.kind, Kind::Directory(_)) {
+            return Err(Errno::ENOTDIR);
+        }
+        let kind = match &open.kind {
+            Kind::Pipe(end) => {
+                let writes = flags & flag::ACCESS == flag::WRITE_ONLY;
+                Kind::Pipe(end.pipe.end(if writes { Way::Write } else { Way::Read }))
+            }
+            Kind::Console(which) => Kind::Console(*which),
+            _ => {
+                let inode = open.inode().ok_or(Errno::ENXIO)?.clone();
+                return self.open_inode(thread, inode, flags, open.path.clone());
+            }
+        };
+        Ok(Open::new(kind, flags, open.path.clone()))
+    }
+
+    fn open_inode(
+        &self,
+        thread: &Thread,
+        inode: Arc<Inode>,
+        flags: u32,
+        path: Vec<u8>,
+    ) -> Result<Arc<Open>, Errno> {
+        let writes = flags & flag::ACCESS != 0;
+        if flags & flag::DIRECTORY != 0 && !inode.is_directory() {
+            return Err(Errno::ENOTDIR);
+        }
+        let kind = match &inode.body {
+            Body::Directory(_) | Body::OpenFiles(_) if writes && flags & flag::PATH == 0 => {
+                return Err(Errno::EISDIR);
+            }
+            Body::Directory(_) | Body::OpenFiles(_) => Kind::Directory(inode.clone()),
+            Body::Link(_) | Body::Itself(_) | Body::Opened(_) if flags & flag::PATH == 0 => {
+                return Err(Errno::ELOOP);
+            }
+            Body::Link(_) | Body::Itself(_) | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
+            Body::Device(_) | Body::Terminal(_) if flags & flag::PATH != 0 => {
+                Kind::Text(Vec::new(), inode.clone())
+            }
+            Body::Device(Device::Terminals) => self.open_master(thread, &inode)?,
+            Body::Device(Device::Own) => {
+                let (terminal, inode) = self.own_terminal(thread)?;
+                self.open_slave(thread, &terminal, &inode, flags)?
+            }
+            Body::Terminal(terminal) => self.open_slave(thread, terminal, &inode, flags)?,
+            Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
+            Body::Device(device) => Kind::Device(*device, inode.clone()),
+            Body::Fifo(_) if flags & flag::PATH != 0 => Kind::Text(Vec::new(), inode.clone()),
+            Body::Fifo(pipe) => self.open_fifo(thread, pipe, flags)?,
+            Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
+            Body::Socket => Kind::Text(Vec::new(), inode.clone()),
+            Body::Made(made) => Kind::Text(self.made(&thread.process, None, *made)?, inode.clone()),
+            Body::MadeOf(pid, _, Made::Space) => {
+                let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
+                if !self.may_look_into(thread, &process) {
+                    return Err(Errno::EACCES);
+                }
+                let memory = process.memory.with(|memory| memory.as_ref().map(Arc::downgrade));
+                Kind::Space(memory.unwrap_or_default(), inode.clone())
+            }
+            Body::MadeOf(pid, tid, made) => {
+                let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
+                Kind::Text(self.made(&process, *tid, *made)?, inode.clone())
+            }
+            Body::File(_) => Kind::File(inode.clone()),
+        };
+        Ok(Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path))
+    }
+
+    /// What is shown of a process, if there is memory for it.
+    fn made(&self, process: &Arc<Process>, tid: Option<u32>, made: Made) -> Result<Vec<u8>, Errno> {
+        let bytes = match made {
+            // A line for each area, and twice that while it grows.
+            Made::Maps => self.bytes_of_maps(process, 512),
+            Made::Areas => self.bytes_of_maps(process, 3072),
+            Made::CommandLine => process.place.with(|place| place.arguments.len()) as u64,
+            Made::Environment => process.place.with(|place| place.environment.len()) as u64,
+            _ => 0,
+        };
+        if bytes > 0 && !self.machine.has_piece(bytes) {
+            Err(Errno::ENOMEM)
+        } else {
+            Ok(self.make(process, tid, made))
+        }
+    }
+
+    /// An end of a pipe with a name, once somebody has the other one.
+    fn open_fifo(&self, thread: &Thread, pipe: &Arc<Pipe>, flags: u32) -> Result<Kind, Errno> {
+        let (way, other) = match flags & flag::ACCESS {
+            0 => (Way::Read, Way::Write),
+            flag::WRITE_ONLY => (Way::Write, Way::Read),
+            _ => return Ok(Kind::Both(pipe.end(Way::Read), pipe.end(Way::Write))),
+        };
+        let at_once = flags & flag::NO_WAIT != 0;
+        if at_once && way == Way::Write && !pipe.is_open(Way::Read) {
+            return Err(Errno::ENXIO);
+        }
+        let (end, before) = pipe.end_before(way, other);
+        self.changed(key_of(&**pipe));
+        let met = || before.is_none_or(|before| pipe.is_open(other) || pipe.opened(other) != before);
+        if !at_once && self.wait(thread, key_of(&**pipe), None, met) != Waited::Ready {
+            return Err(AGAIN);
+        }
+        Ok(Kind::Pipe(end))
+    }
+
+    pub(crate) fn memfd(&self, thread: &Thread, name: u64, flags: u64) -> Answer {
+        const MAY_SEAL: u64 = 2;
+        const LONGEST: usize = 249;
+        let name = self.load_text(name, LONGEST).map_err(|error| match error {
+            Errno::ENAMETOOLONG => Errno::EINVAL,
+            other => other,
+        })?;
+        if name.len() > LONGEST {
+            return Err(Errno::EINVAL);
+        }
+        if flags & !0x1f != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let inode = self.new_file(Kept::InMemory, 0o777)?;
+        let more = if flags & MAY_SEAL == 0 { seal::NO_MORE } else { 0 };
+        inode.seals.store(seal::SEALABLE | more, Ordering::SeqCst);
+        let path = [b"/memfd:", name.as_slice()].concat();
+        let open = Open::new(Kind::File(inode), flag::READ_WRITE, path);
+        thread.process.files.with(|files| files.add(open, flags & 1 != 0, 0))
+    }
+}
