@@ -19,6 +19,12 @@ pub mod rights {
     pub const ALL: u8 = 7;
     /// It stays in memory.
     pub const LOCKED: u8 = 8;
+    /// It grows down when what lies below it is used.
+    pub const GROWS: u8 = 16;
+    /// A forked process does not have it.
+    pub const NOT_FORKED: u8 = 32;
+    /// A forked process has it empty.
+    pub const WIPED: u8 = 64;
 }
 
 /// What an area shows; `F` is a file.
@@ -91,6 +97,11 @@ impl<F: Clone + PartialEq> Areas<F> {
             .next_back()
             .map(|(&at, area)| (at, area))
             .filter(|(_, area)| area.end > address)
+    }
+
+    /// The first area that begins above an address.
+    pub fn next(&self, address: u64) -> Option<(u64, &Area<F>)> {
+        self.0.range(address + 1..).next().map(|(&at, area)| (at, area))
     }
 
     /// Whether nothing lies there.
@@ -178,14 +189,19 @@ impl<F: Clone + PartialEq> Areas<F> {
         self.0.insert(start, area);
     }
 
-    /// Other rights for all that lies in a range. What is locked stays locked.
+    /// Other rights for all that lies in a range. What is locked stays locked, and what is said besides stays too.
     pub fn protect(&mut self, range: &Range<u64>, rights: u8) {
-        self.change(range, |now| now & rights::LOCKED | rights);
+        self.change(range, |now| now & !rights::ALL | rights);
     }
 
     /// All that lies in a range is locked, or not any more.
     pub fn lock(&mut self, range: &Range<u64>, on: bool) {
-        self.change(range, |now| if on { now | rights::LOCKED } else { now & !rights::LOCKED });
+        self.mark(range, rights::LOCKED, on);
+    }
+
+    /// Something besides the rights is so for all that lies in a range, or not any more.
+    pub fn mark(&mut self, range: &Range<u64>, what: u8, on: bool) {
+        self.change(range, |now| if on { now | what } else { now & !what });
     }
 
     fn change(&mut self, range: &Range<u64>, to: impl Fn(u8) -> u8) {

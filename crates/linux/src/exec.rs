@@ -261,7 +261,8 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Result<((u64, u64), Vec<(u64, u64)>), Errno> {
         let stack = STACK_END - room..STACK_END;
         let execute = if program.plan.stack_execute { rights::EXECUTE } else { 0 };
-        self.map(space, layout, stack, rights::READ | rights::WRITE | execute, What::Own("[stack]"))?;
+        let of = rights::READ | rights::WRITE | rights::GROWS | execute;
+        self.map(space, layout, stack, of, What::Own("[stack]"))?;
         let (bias, mut clear) = self.load(space, layout, program, true)?;
         let base = match interpreter {
             None => 0,

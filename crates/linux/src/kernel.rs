@@ -223,7 +223,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             Kept::InMemory => self.mm.create_memory_file(pages)?,
             Kept::OnDevice | Kept::InArchive(_) => self.mm.create_file(pages)?,
         };
-        let content = Content::new(file, &self.left);
+        let there = if matches!(kept, Kept::InArchive(_)) { bytes.div_ceil(4096) } else { 0 };
+        let content = Content::new(file, there, &self.left);
         if let Kept::InArchive(part) = kept {
             // Before its length is set: that reads the last page.
             self.machine.keep(file, part);
@@ -653,10 +654,6 @@ impl<'p, M: Machine> Linux<'p, M> {
             self.fault_signal(thread, frame, at, Error::NotMapped(VirtAddr(at).page()));
         }
         self.leave(thread, frame, None)
-    }
-
-    pub(crate) fn resolve(&self, thread: &Thread, at: u64, access: UserAccess) -> Result<(), Error> {
-        self.mm.space(thread.memory().space).fault(VirtAddr(at), access)
     }
 
     fn fault_signal(&self, thread: &Arc<Thread>, frame: &Frame, at: u64, error: Error) {

@@ -43,6 +43,8 @@ pub struct Stat {
     pub links: u32,
     pub device: u64,
     pub bytes: u64,
+    /// Pages that take room.
+    pub pages: u64,
     /// Read, modified, changed.
     pub times: [u64; 3],
     pub owner: [u32; 2],
@@ -51,9 +53,7 @@ pub struct Stat {
 impl Stat {
     /// Blocks of 512 bytes: whole pages.
     fn blocks(&self) -> u64 {
-        // A link's target lies beside the link.
-        let is_link = self.mode & crate::tree::mode::KIND == crate::tree::mode::LINK;
-        if is_link { 0 } else { self.bytes.div_ceil(4096) * 8 }
+        self.pages * 8
     }
 
     /// `struct stat`.
@@ -80,7 +80,7 @@ impl Stat {
         };
         let owner = self.owner;
         let head =
-            Pack::default().word(0x7ff).word(4096).long(0).word(self.links).word(owner[0]).word(owner[1]);
+            Pack::default().word(0xfff).word(4096).long(0).word(self.links).word(owner[0]).word(owner[1]);
         let size = head
             .half(self.mode as u16)
             .half(0)
@@ -107,6 +107,7 @@ mod tests {
             links: 3,
             device: 0x105,
             bytes: 5000,
+            pages: 2,
             times: [1_000_000_003, 2_000_000_005, 3_000_000_007],
             owner: [11, 12],
         };

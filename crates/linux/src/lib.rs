@@ -34,6 +34,7 @@ pub mod elf;
 mod epoll;
 pub mod errno;
 mod exec;
+mod extents;
 mod flights;
 pub mod frame;
 mod furnish;

@@ -1,6 +1,9 @@
 //! The calls that change what is mapped: each is a few of the core's, and a change in the list of areas.
 
 mod advise;
+mod grow;
+mod inherit;
+mod limits;
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -14,6 +17,7 @@ use crate::kernel::{Kept, Linux};
 use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::{Layout, Mapped, Memory, Thread, limit};
+use limits::Wanted;
 use crate::tree::seal;
 
 /// Where programs may have memory: from the first address that the core maps up to below the stack.
@@ -26,9 +30,28 @@ mod flag {
     pub const KIND: u64 = 3;
     pub const FIXED: u64 = 0x10;
     pub const ANONYMOUS: u64 = 0x20;
+    pub const LOW: u64 = 0x40;
+    pub const GROWS: u64 = 0x100;
     pub const LOCKED: u64 = 0x2000;
+    pub const NO_RESERVE: u64 = 0x4000;
     pub const POPULATE: u64 = 0x8000;
+    pub const LARGE: u64 = 0x4_0000;
     pub const FIXED_NO_REPLACE: u64 = 0x10_0000;
+    /// All that who says [`VALIDATED`] may ask for.
+    pub const KNOWN: u64 = 0x17_f9f3;
+    /// Shared, and what is not known is refused.
+    pub const VALIDATED: u64 = 3;
+}
+
+/// Where `MAP_32BIT` has memory.
+const LOW: Range<u64> = 0x4000_0000..0x8000_0000;
+
+/// Why large pages that are set aside are not to be had: there are none, or none of this size.
+pub(crate) fn no_large_pages(flags: u64) -> Errno {
+    match flags >> 26 & 63 {
+        0 | 21 | 30 => Errno::ENOMEM,
+        _ => Errno::EINVAL,
+    }
 }
 
 pub fn pages(range: &Range<u64>) -> PageRange {
@@ -57,6 +80,17 @@ fn range(at: u64, bytes: u64) -> Result<Range<u64>, Errno> {
     Ok(at..end)
 }
 
+impl What<Mapped> {
+    /// Programs write to it from now on. Nobody sees to which pages: of a file all count as there.
+    fn is_written(&self) {
+        if let What::File { file, shared: true, .. } = self
+            && let Some(extents) = file.inode.extents()
+        {
+            extents.with(|extents| *extents = crate::extents::Extents::All);
+        }
+    }
+}
+
 impl<M: Machine> Linux<'_, M> {
     /// Maps something where nothing is.
     pub(crate) fn map(
@@ -78,6 +112,9 @@ impl<M: Machine> Linux<'_, M> {
             }
         };
         self.mm.space(space).map(pages(&range), backing, prot(of))?;
+        if of & rights::WRITE != 0 {
+            what.is_written();
+        }
         layout.areas.insert(range.start, Area { end: range.end, rights: of, what });
         Ok(())
     }
@@ -103,30 +140,27 @@ impl<M: Machine> Linux<'_, M> {
         }
         let bytes =
             bytes.checked_next_multiple_of(PAGE).filter(|&bytes| bytes < ALL.end).ok_or(Errno::ENOMEM)?;
+        let anonymous = flags & flag::ANONYMOUS != 0;
         let shared = match flags & flag::KIND {
             0 => return Err(Errno::EINVAL),
+            flag::VALIDATED if anonymous => return Err(Errno::EINVAL),
+            flag::VALIDATED if flags & !flag::KNOWN & 0x3ff_ffff != 0 => return Err(Errno::EOPNOTSUPP),
             kind => kind & flag::SHARED != 0,
         };
+        if flags & flag::LARGE != 0 {
+            return Err(if anonymous { no_large_pages(flags) } else { Errno::EINVAL });
+        }
+        if flags & flag::GROWS != 0 && shared {
+            return Err(Errno::EINVAL);
+        }
         let of = of as u8 & 7;
         let page = offset / PAGE;
         // Behind the last page of the longest file.
         if page + bytes / PAGE > 1 << 40 {
             return Err(Errno::EOVERFLOW);
         }
-        let what = if flags & flag::ANONYMOUS != 0 {
-            if shared {
-                // A file without a name, which all who inherit it share.
-                let content = self.new_content(bytes, Kept::InMemory)?;
-                let body = crate::tree::Body::File(content);
-                let inode = crate::tree::Inode::new(self.inode_number(), 0o100600, 0, body);
-                What::File {
-                    file: Mapped { inode, path: b"/dev/zero (deleted)"[..].into(), may_write: true },
-                    page: 0,
-                    shared,
-                }
-            } else {
-                What::Own("")
-            }
+        let what = if anonymous {
+            if shared { self.shared_memory(bytes)? } else { What::Own("") }
         } else {
             let open = thread.process.files.with(|files| files.get(file))?;
             match &open.kind {
@@ -138,7 +172,8 @@ impl<M: Machine> Linux<'_, M> {
                     let may_write = !shared || open.may_write();
                     What::File { file: Mapped { inode: inode.clone(), path, may_write }, page, shared }
                 }
-                Kind::Device(crate::tree::Device::Zero, _) if !shared => What::Own(""),
+                Kind::Device(crate::tree::Device::Zero, _) if shared => self.shared_memory(bytes)?,
+                Kind::Device(crate::tree::Device::Zero, _) => What::Own(""),
                 _ => return Err(Errno::ENODEV),
             }
         };
@@ -162,7 +197,9 @@ impl<M: Machine> Linux<'_, M> {
             if fixed && at < ALL.start {
                 return Err(Errno::EPERM);
             }
-            self.may_have(thread, layout, bytes)?;
+            let writes = of & rights::WRITE != 0;
+            let counts = flags & flag::NO_RESERVE == 0 && if shared { anonymous } else { writes };
+            self.may_have(thread, layout, Wanted { bytes, is_data: !shared && writes, counts })?;
             if layout.locks_more || flags & flag::LOCKED != 0 {
                 self.may_lock(thread, &memory, bytes).map_err(|_| Errno::EAGAIN)?;
             }
@@ -176,9 +213,12 @@ impl<M: Machine> Linux<'_, M> {
                 let hint = at & !(PAGE - 1);
                 let asked = hint..hint.saturating_add(bytes);
                 let fits = hint >= ALL.start && asked.end <= ALL.end && layout.areas.is_free(&asked);
-                if fits { hint } else { layout.areas.find_free(bytes, &WITHIN).ok_or(Errno::ENOMEM)? }
+                let within = if flags & flag::LOW != 0 { LOW } else { WITHIN };
+                let fits = fits && (flags & flag::LOW == 0 || asked.end <= LOW.end);
+                if fits { hint } else { layout.areas.find_free(bytes, &within).ok_or(Errno::ENOMEM)? }
             };
-            self.map(memory.space, layout, start..start + bytes, of, what)?;
+            let grows = if flags & flag::GROWS != 0 { rights::GROWS } else { 0 };
+            self.map(memory.space, layout, start..start + bytes, of | grows, what)?;
             Ok(start)
         })?;
         if flags & flag::LOCKED != 0 || memory.layout.with(self.machine, |layout| layout.locks_more) {
@@ -191,14 +231,13 @@ impl<M: Machine> Linux<'_, M> {
         Ok(start)
     }
 
-    /// Whether a process may have so much more mapped.
-    fn may_have(&self, thread: &Thread, layout: &Layout, more: u64) -> Result<(), Errno> {
-        let most = thread.process.limits.with(|limits| limits[limit::SPACE][0]);
-        if most == u64::MAX {
-            return Ok(());
-        }
-        let now: u64 = layout.areas.iter().map(|(start, area)| area.end - start).sum();
-        if now.saturating_add(more) > most { Err(Errno::ENOMEM) } else { Ok(()) }
+    /// A file without a name, which all who inherit it share.
+    fn shared_memory(&self, bytes: u64) -> Result<What<Mapped>, Errno> {
+        let content = self.new_content(bytes, Kept::InMemory)?;
+        let body = crate::tree::Body::File(content);
+        let inode = crate::tree::Inode::new(self.inode_number(), 0o100600, 0, body);
+        let path = b"/dev/zero (deleted)"[..].into();
+        Ok(What::File { file: Mapped { inode, path, may_write: true }, page: 0, shared: true })
     }
 
     /// Faults pages in.
@@ -234,15 +273,25 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn mprotect(&self, thread: &Thread, [at, bytes, of, ..]: [u64; 6]) -> Answer {
-        let range = range(at, bytes)?;
-        if of & !7 != 0 {
+        /// From where the area begins that grows down; where it ends that grows up: there are none.
+        const DOWN: u64 = 0x100_0000;
+        const UP: u64 = 0x200_0000;
+        let grows = of & (DOWN | UP);
+        let of = of & !grows;
+        if of & !7 != 0 || grows == DOWN | UP || !at.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
         }
+        let range = range(at, bytes).map_err(|_| Errno::ENOMEM)?;
         if range.is_empty() {
             return Ok(0);
         }
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {
+            let range = match grows {
+                0 => range,
+                DOWN => Self::down_to_start(layout, range)?,
+                _ => return Err(Errno::EINVAL),
+            };
             if !layout.areas.covers(&range) {
                 return Err(Errno::ENOMEM);
             }
@@ -254,6 +303,9 @@ impl<M: Machine> Linux<'_, M> {
                     && matches!(&area.what, What::File { file, shared, .. } if is_read(file, *shared))
                 {
                     return Err(Errno::EACCES);
+                }
+                if of as u8 & rights::WRITE != 0 {
+                    area.what.is_written();
                 }
                 self.mm.space(memory.space).protect(pages(&(start..at)), prot(of as u8))?;
                 layout.areas.protect(&(start..at), of as u8);
@@ -275,7 +327,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             let (old, new) = (now.next_multiple_of(PAGE), to.next_multiple_of(PAGE));
             if new > old {
-                if !layout.areas.is_free(&(old..new)) || self.may_have(thread, layout, new - old).is_err() {
+                if !layout.areas.is_free(&(old..new)) || self.may_have(thread, layout, Wanted::more(new - old, rights::WRITE)).is_err() {
                     return Ok(now);
                 }
                 let what = What::Own("[heap]");
@@ -324,7 +376,7 @@ impl<M: Machine> Linux<'_, M> {
                 if flags & MAY_MOVE == 0 {
                     return Err(Errno::EINVAL);
                 }
-                self.may_have(thread, layout, new)?;
+                self.may_have(thread, layout, Wanted::more(new, 0))?;
                 let place = match flags & FIXED {
                     0 => layout.areas.find_free(new, &WITHIN).ok_or(Errno::ENOMEM)?,
                     _ => range(to, new).map(|place| place.start)?,
@@ -360,7 +412,9 @@ impl<M: Machine> Linux<'_, M> {
                 other => other.clone(),
             };
             let growth = at.checked_add(new).ok_or(Errno::EINVAL)?;
-            self.may_have(thread, layout, if flags & LEAVE != 0 { new } else { new.saturating_sub(len) })?;
+            let more = if flags & LEAVE != 0 { new } else { new.saturating_sub(len) };
+            let own = matches!(area.what, What::Own(_));
+            self.may_have(thread, layout, Wanted::more(more, if own { area.rights } else { 0 }))?;
             let beside = area.end == was.end && growth <= ALL.end && layout.areas.is_free(&(was.end..growth));
             if !moves && beside {
                 let (gained, of) = (was.end..growth, area.rights & rights::ALL);
@@ -431,6 +485,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn msync(&self, thread: &Thread, [at, bytes, flags, ..]: [u64; 6]) -> Answer {
+        const INVALIDATE: u64 = 2;
         const SYNC: u64 = 4;
         let range = range(at, bytes)?;
         if flags & !7 != 0 || flags & 5 == 5 {
@@ -444,6 +499,9 @@ impl<M: Machine> Linux<'_, M> {
             memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
         {
             at = area.end;
+            if flags & INVALIDATE != 0 && area.rights & rights::LOCKED != 0 {
+                return Err(Errno::EBUSY);
+            }
             if let What::File { file, page, shared: true } = area.what
                 && flags & SYNC != 0
             {

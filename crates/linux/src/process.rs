@@ -174,6 +174,7 @@ pub(crate) mod limit {
     pub const STACK: usize = 3;
     pub const CORE: usize = 4;
     pub const BYTES_OF_FILE: usize = 1;
+    pub const DATA: usize = 2;
     pub const FILES: usize = 7;
     pub const LOCKED: usize = 8;
     pub const SPACE: usize = 9;

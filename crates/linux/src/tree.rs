@@ -9,6 +9,7 @@ use quietmm::platform::WaitKey;
 use quietmm::{FileId, SpaceId};
 
 use crate::errno::Errno;
+use crate::extents::Extents;
 use crate::flights::Flights;
 use crate::open::Open;
 use crate::pipe::Pipe;
@@ -43,6 +44,8 @@ pub mod seal {
     pub const GROW: u32 = 4;
     /// Not written at all.
     pub const WRITE_AT_ALL: u32 = 8;
+    /// Not made a program.
+    pub const EXECUTE: u32 = 32;
     /// Not written, nor written any more by who maps it anew.
     pub const WRITE: u32 = WRITE_AT_ALL | 16;
     /// It can have seals.
@@ -109,13 +112,15 @@ impl Left {
 pub struct Content {
     /// Which.
     pub file: FileId,
+    /// Which pages of it are there.
+    pub extents: Spin<Extents>,
     left: Arc<Left>,
 }
 
 impl Content {
-    /// Of this file.
-    pub fn new(file: FileId, left: &Arc<Left>) -> Self {
-        Content { file, left: left.clone() }
+    /// Of this file, whose first pages are there.
+    pub fn new(file: FileId, there: u64, left: &Arc<Left>) -> Self {
+        Content { file, extents: Spin::new(Extents::new(there)), left: left.clone() }
     }
 }
 
@@ -372,6 +377,11 @@ impl Inode {
     /// Its file, if it is one.
     pub fn file(&self) -> Option<FileId> {
         if let Body::File(content) = &self.body { Some(content.file) } else { None }
+    }
+
+    /// Which of its pages are there, if it is a file.
+    pub fn extents(&self) -> Option<&Spin<Extents>> {
+        if let Body::File(content) = &self.body { Some(&content.extents) } else { None }
     }
 
     fn entries(&self) -> Result<&Spin<Entries>, Errno> {

@@ -291,7 +291,14 @@ extern "C" fn on_kernel(frame: &mut quietmm_linux::frame::Registers) {
         let access = user::tried(frame.error);
         irqs_on();
         let resolved = if address < VirtAddr::USER_END.0 {
-            kernel().expect("programs run after the kernel does").fault(VirtAddr(address), access)
+            let kernel = kernel().expect("programs run after the kernel does");
+            match kernel.fault(VirtAddr(address), access) {
+                Err(Error::NotMapped(_)) => programs()
+                    .linux
+                    .grow(thread(), address)
+                    .and_then(|()| kernel.fault(VirtAddr(address), access)),
+                other => other,
+            }
         } else {
             Err(Error::NotMapped(VirtAddr(address).page()))
         };

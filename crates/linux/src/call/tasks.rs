@@ -207,11 +207,11 @@ impl<M: Machine> Linux<'_, M> {
                     return Err(Errno::ENOMEM);
                 }
                 let space = self.mm.space(memory.space).fork()?;
-                // Of what is locked, the copies are not.
                 let mut copy = layout.clone();
-                copy.areas.unlock_all();
-                copy.locks_more = false;
-                Ok::<_, Errno>(Memory::new(space, copy, &self.left))
+                let inherited = self.inherit(space, &mut copy);
+                let memory = Memory::new(space, copy, &self.left);
+                inherited?;
+                Ok::<_, Errno>(memory)
             })?
         };
         if ask.flags & flag::FILES != 0 && ask.flags & flag::VFORK == 0 {

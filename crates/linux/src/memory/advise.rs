@@ -5,7 +5,7 @@ use core::ops::Range;
 use quietmm::{Advice, Error};
 
 use super::{pages, range};
-use crate::areas::{What, rights};
+use crate::areas::{PAGE, What, rights};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -19,13 +19,19 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn madvise(&self, thread: &Thread, [at, bytes, advice, ..]: [u64; 6]) -> Answer {
         let range = range(at, bytes)?;
         let memory = thread.memory();
+        let even_locked = advice == 24;
         let advice = match advice {
             // Usual, at random, in order; not in a core file, or again.
-            0..=2 | 16 | 17 => None,
+            // And that equal pages may become one, which nobody looks for.
+            0..=2 | 12 | 13 | 16 | 17 => None,
+            9 => return self.remove_pages(&memory, range),
+            10 | 11 => return self.mark(&memory, range, rights::NOT_FORKED, advice == 10),
+            18 | 19 => return self.mark(&memory, range, rights::WIPED, advice == 18),
             3 => return self.advise_pages(&memory, range, Advice::WillNeed),
             20 => return self.advise_pages(&memory, range, Advice::Cold),
             21 => return self.advise_pages(&memory, range, Advice::PageOut),
-            4 => Some(Advice::Drop),
+            // Or what is locked as well.
+            4 | 24 => Some(Advice::Drop),
             8 => Some(Advice::Free),
             14 => Some(Advice::Large),
             15 => Some(Advice::Small),
@@ -34,6 +40,7 @@ impl<M: Machine> Linux<'_, M> {
                 return self.bring(thread, &memory, range, advice == 23).map(|()| 0).map_err(|error| {
                     match error {
                         Errno::EINVAL => Errno::EFAULT,
+                        Errno::EACCES => Errno::EINVAL,
                         other => other,
                     }
                 });
@@ -45,7 +52,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         memory.layout.with(self.machine, |layout| {
             let drops = matches!(advice, Some(Advice::Drop | Advice::Free));
-            if drops && layout.areas.is_locked(&range) {
+            if drops && !even_locked && layout.areas.is_locked(&range) {
                 return Err(Errno::EINVAL);
             }
             if let Some(advice) = advice {
@@ -82,6 +89,42 @@ impl<M: Machine> Linux<'_, M> {
                 Ok(()) | Err(Error::NotMapped(_)) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        if whole { Ok(0) } else { Err(Errno::ENOMEM) }
+    }
+
+    /// What is said of a range for when the process forks.
+    fn mark(&self, memory: &Memory, range: Range<u64>, what: u8, on: bool) -> Answer {
+        memory.layout.with(self.machine, |layout| {
+            let mut at = range.start;
+            while let Some((_, area)) = layout.areas.first(&(at..range.end)) {
+                at = area.end;
+                if what == rights::WIPED && on && !matches!(area.what, What::Own(_)) {
+                    return Err(Errno::EINVAL);
+                }
+            }
+            layout.areas.mark(&range, what, on);
+            if range.is_empty() || layout.areas.covers(&range) { Ok(0) } else { Err(Errno::ENOMEM) }
+        })
+    }
+
+    /// Makes holes in the files that a range shows with others.
+    fn remove_pages(&self, memory: &Memory, range: Range<u64>) -> Answer {
+        let layout = &memory.layout;
+        let whole = layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
+        let mut at = range.start;
+        while let Some((start, area)) =
+            layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)))
+        {
+            at = area.end;
+            let What::File { file, page, shared } = area.what else { return Err(Errno::EINVAL) };
+            if area.rights & rights::LOCKED != 0 {
+                return Err(Errno::EINVAL);
+            }
+            if !shared || !file.may_write {
+                return Err(Errno::EACCES);
+            }
+            self.punch(&file.inode, page * PAGE, at - start)?;
         }
         if whole { Ok(0) } else { Err(Errno::ENOMEM) }
     }

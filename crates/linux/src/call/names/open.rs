@@ -224,6 +224,10 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn memfd(&self, thread: &Thread, name: u64, flags: u64) -> Answer {
         const MAY_SEAL: u64 = 2;
+        const LARGE: u64 = 4;
+        /// It cannot become a program, and that is sealed; or it can, as it is without a word.
+        const NO_PROGRAM: u64 = 8;
+        const PROGRAM: u64 = 16;
         const LONGEST: usize = 249;
         let name = self.load_text(name, LONGEST).map_err(|error| match error {
             Errno::ENAMETOOLONG => Errno::EINVAL,
@@ -232,11 +236,19 @@ impl<M: Machine> Linux<'_, M> {
         if name.len() > LONGEST {
             return Err(Errno::EINVAL);
         }
-        if flags & !0x1f != 0 {
+        let known = if flags & LARGE == 0 { 0x1f } else { 0xfc00_001f };
+        if flags & !known != 0 || flags & (NO_PROGRAM | PROGRAM) == NO_PROGRAM | PROGRAM {
             return Err(Errno::EINVAL);
         }
-        let inode = self.new_file(Kept::InMemory, 0o777)?;
-        let more = if flags & MAY_SEAL == 0 { seal::NO_MORE } else { 0 };
+        if flags & LARGE != 0 {
+            return Err(crate::memory::no_large_pages(flags));
+        }
+        let inode = self.new_file(Kept::InMemory, if flags & NO_PROGRAM == 0 { 0o777 } else { 0o666 })?;
+        let more = match flags & (MAY_SEAL | NO_PROGRAM) {
+            0 => seal::NO_MORE,
+            MAY_SEAL => 0,
+            _ => seal::EXECUTE,
+        };
         inode.seals.store(seal::SEALABLE | more, Ordering::SeqCst);
         let path = [b"/memfd:", name.as_slice()].concat();
         let open = Open::new(Kind::File(inode), flag::READ_WRITE, path);

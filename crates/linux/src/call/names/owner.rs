@@ -10,7 +10,7 @@ use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::process::Thread;
 use crate::rights;
-use crate::tree::{Inode, mode};
+use crate::tree::{Inode, mode, seal};
 use crate::watches::event;
 
 impl<M: Machine> Linux<'_, M> {
@@ -74,6 +74,10 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn set_rights(&self, thread: &Thread, reached: &Reached, rights: u32) -> Answer {
+        let differs = (reached.inode.mode.load(Ordering::Relaxed) ^ rights) & 0o111 != 0;
+        if differs && reached.inode.seals.load(Ordering::SeqCst) & seal::EXECUTE != 0 {
+            return Err(Errno::EPERM);
+        }
         let inode = &reached.inode;
         self.owns(thread, inode)?;
         inode.changed.store(self.clock(), Ordering::Relaxed);

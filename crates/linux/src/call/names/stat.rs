@@ -14,13 +14,22 @@ use crate::process::Thread;
 use crate::rights;
 use crate::tree::{Body, Device, Inode, mode};
 
+/// Kinds of file systems, as `statfs` has them.
+const TMPFS: u64 = 0x0102_1994;
+const PROC: u64 = 0x9fa0;
+const PIPES: u64 = 0x5049_5045;
+
 impl<M: Machine> Linux<'_, M> {
     fn stat_of(&self, inode: &Inode) -> Stat {
-        let bytes = match &inode.body {
-            Body::File(content) => self.file_len(content.file),
-            Body::Link(target) => target.len() as u64,
-            Body::Directory(_) => 4096,
-            _ => 0,
+        let (bytes, pages) = match &inode.body {
+            Body::File(content) => {
+                let bytes = self.file_len(content.file);
+                (bytes, content.extents.with(|extents| extents.count(bytes.div_ceil(4096))))
+            }
+            // A link's target lies beside the link.
+            Body::Link(target) => (target.len() as u64, 0),
+            Body::Directory(_) => (4096, 1),
+            _ => (0, 0),
         };
         let device = match &inode.body {
             Body::Device(Device::Null) => 0x103,
@@ -44,6 +53,7 @@ impl<M: Machine> Linux<'_, M> {
             links: if made_up { inode.names().max(1) } else { inode.names() },
             device,
             bytes: if made_up { 0 } else { bytes },
+            pages: if made_up { 0 } else { pages },
             times: times.map(|time| match time.load(Ordering::Relaxed) {
                 0 if made_up => now,
                 time => time,
@@ -69,7 +79,7 @@ impl<M: Machine> Linux<'_, M> {
             _ => core::ptr::from_ref(open).addr(),
         };
         let number = own as u64 >> 4 & 0xffff_ffff;
-        Stat { number, mode, links: 1, device, bytes: 0, times: [self.clock(); 3], owner: [0; 2] }
+        Stat { number, mode, links: 1, device, bytes: 0, pages: 0, times: [self.clock(); 3], owner: [0; 2] }
     }
 
     fn stat_at(&self, thread: &Thread, directory: u64, path: u64, flags: u64) -> Result<Stat, Errno> {
@@ -100,15 +110,45 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.write_user(to, &self.stat_open(&open).pack()).map(|()| 0)
     }
 
-    pub(crate) fn statx(&self, thread: &Thread, [directory, path, flags, _, to, _]: [u64; 6]) -> Answer {
+    pub(crate) fn statx(&self, thread: &Thread, [directory, path, flags, mask, to, _]: [u64; 6]) -> Answer {
+        const AUTOMOUNT: u64 = 0x800;
+        /// How fresh what is said is to be: it is.
+        const FRESH: u64 = 0x6000;
+        if flags & !(EMPTY_PATH | NO_FOLLOW | AUTOMOUNT | FRESH) != 0
+            || flags & FRESH == FRESH
+            || mask >> 31 & 1 != 0
+        {
+            return Err(Errno::EINVAL);
+        }
         let stat = self.stat_at(thread, directory, path, flags)?;
         self.machine.write_user(to, &stat.pack_extended()).map(|()| 0)
     }
 
-    pub(crate) fn statfs(&self, to: u64) -> Answer {
-        const TMPFS: u64 = 0x0102_1994;
+    pub(crate) fn statfs(&self, thread: &Thread, path: u64, to: u64) -> Answer {
+        let inode = self.there(thread, HERE, path, true)?;
+        self.store_statfs(to, if self.is_of_proc(&inode) { PROC } else { TMPFS })
+    }
+
+    pub(crate) fn fstatfs(&self, thread: &Thread, number: u64, to: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        let is_pipe = matches!(open.kind, Kind::Pipe(_) | Kind::Both(..)) && open.inode().is_none();
+        let kind = match open.inode() {
+            Some(inode) if self.is_of_proc(inode) => PROC,
+            _ if is_pipe => PIPES,
+            _ => TMPFS,
+        };
+        self.store_statfs(to, kind)
+    }
+
+    /// Whether a file lies in `/proc`, or is that.
+    fn is_of_proc(&self, inode: &Inode) -> bool {
+        let proc = self.root.get(b"proc").ok().flatten();
+        crate::procfs::is_made_up(inode) || proc.is_some_and(|proc| core::ptr::eq(&*proc, inode))
+    }
+
+    fn store_statfs(&self, to: u64, kind: u64) -> Answer {
         let (total, free) = self.machine.memory();
-        let head = Pack::default().long(TMPFS).long(4096).long(total / 4).long(free / 4).long(free / 4);
+        let head = Pack::default().long(kind).long(4096).long(total / 4).long(free / 4).long(free / 4);
         let all = head.long(1 << 20).long(1 << 20).long(0).long(255).long(4096).zeros_to(120);
         self.machine.write_user(to, &all.0).map(|()| 0)
     }

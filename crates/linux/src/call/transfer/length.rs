@@ -3,6 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::call::watches::Reached;
+use crate::areas::PAGE;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -34,12 +35,24 @@ impl<M: Machine> Linux<'_, M> {
                 0 => 0,
                 1 => *offset as i64,
                 2 => end as i64,
-                // Data everywhere, and one hole, at the end.
                 3 | 4 if by < 0 || by as u64 >= end => return Err(Errno::ENXIO),
-                3 => 0,
-                4 => {
-                    *offset = end;
-                    return Ok(end);
+                kind @ (3 | 4) => {
+                    let at = by as u64;
+                    let extents = open.inode().and_then(|inode| inode.extents());
+                    // There is a hole at the end.
+                    let found = match (extents, kind) {
+                        (None, 3) => Some(at / PAGE),
+                        (None, _) => None,
+                        (Some(extents), 3) => extents.with(|extents| extents.data(at / PAGE)),
+                        (Some(extents), _) => extents.with(|extents| extents.hole(at / PAGE)),
+                    };
+                    let found = match found.map(|page| (page * PAGE).max(at)).filter(|&found| found < end) {
+                        Some(found) => found,
+                        None if kind == 3 => return Err(Errno::ENXIO),
+                        None => end,
+                    };
+                    *offset = found;
+                    return Ok(found);
                 }
                 _ => return Err(Errno::EINVAL),
             };
@@ -78,8 +91,12 @@ impl<M: Machine> Linux<'_, M> {
             }
             self.mm.file(file).set_size(len).map_err(|error| match error {
                 quietmm::Error::BadRange => Errno::EFBIG,
-                other => other.into(),
-            })
+                other => Errno::from(other),
+            })?;
+            if let Some(extents) = inode.extents() {
+                extents.with(|extents| extents.cut(len.div_ceil(PAGE)..u64::MAX));
+            }
+            Ok(())
         })?;
         inode.touch(self.clock());
         self.happened_at(reached, crate::watches::event::MODIFY);
@@ -106,6 +123,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn fallocate(&self, thread: &Thread, number: u64, mode: u64, at: u64, bytes: u64) -> Answer {
         const KEEP: u64 = 1;
         const HOLE: u64 = 2;
+        const ZEROS: u64 = 16;
         let open = self.open_file(thread, number)?;
         let Kind::File(inode) = &open.kind else { return Err(Errno::ENODEV) };
         let file = inode.file().ok_or(Errno::ENODEV)?;
@@ -113,22 +131,37 @@ impl<M: Machine> Linux<'_, M> {
         if !open.may_write() {
             return Err(Errno::EBADF);
         }
-        match mode {
-            0 if end > self.file_len(file) => {
-                let reached = Reached { inode: inode.clone(), above: None };
-                self.set_len(thread, &reached, end)
-            }
-            0 | KEEP => Ok(0),
-            mode if mode == HOLE | KEEP => {
-                self.unless_sealed(inode, |seals| {
-                    if seals & seal::WRITE != 0 {
-                        return Err(Errno::EPERM);
-                    }
-                    self.mm.file(file).punch_hole(at, bytes).map_err(Errno::from)
-                })?;
-                Ok(0)
-            }
-            _ => Err(Errno::EOPNOTSUPP),
+        if !matches!(mode & !KEEP, 0 | HOLE | ZEROS) || mode == HOLE {
+            return Err(Errno::EOPNOTSUPP);
         }
+        if mode & (HOLE | ZEROS) != 0 {
+            self.punch(inode, at, bytes)?;
+        }
+        if mode & HOLE == 0 {
+            if mode & KEEP == 0 && end > self.file_len(file) {
+                let reached = Reached { inode: inode.clone(), above: None };
+                self.set_len(thread, &reached, end)?;
+            }
+            if let Some(extents) = inode.extents() {
+                extents.with(|extents| extents.keep(at / PAGE..end.div_ceil(PAGE)));
+            }
+        }
+        Ok(0)
+    }
+
+    /// Makes a hole in a file, unless its seals forbid it.
+    pub(crate) fn punch(&self, inode: &Inode, at: u64, bytes: u64) -> Result<(), Errno> {
+        let file = inode.file().ok_or(Errno::EINVAL)?;
+        self.unless_sealed(inode, |seals| {
+            if seals & seal::WRITE != 0 {
+                return Err(Errno::EPERM);
+            }
+            self.mm.file(file).punch_hole(at, bytes)?;
+            if let Some(extents) = inode.extents() {
+                let whole = at.div_ceil(PAGE)..(at + bytes) / PAGE;
+                extents.with(|extents| extents.cut(whole));
+            }
+            Ok(())
+        })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Load, PIECE};
 use crate::call::sockets::Extra;
+use crate::areas::PAGE;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
@@ -199,10 +200,15 @@ impl<M: Machine> Linux<'_, M> {
                     {
                         return Err(Errno::EPERM);
                     }
-                    self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
+                    let put = self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
                         quietmm::Error::BadRange => Errno::EFBIG,
-                        other => other.into(),
-                    })
+                        other => Errno::from(other),
+                    })?;
+                    if let Some(extents) = inode.extents().filter(|_| put > 0) {
+                        let end = (at + put as u64).div_ceil(PAGE);
+                        extents.with(|extents| extents.write(at / PAGE..end));
+                    }
+                    Ok(put)
                 })
             });
             match put {

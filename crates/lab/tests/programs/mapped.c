@@ -1,0 +1,196 @@
+// What programs map in ways that are seldom asked for, and which pages of files are there. A line for each part with how many checks
+// failed.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE 4096L
+#define OWN (MAP_PRIVATE | MAP_ANONYMOUS)
+
+static int wrong;
+
+static void check(int right, const char *what) {
+    if (!right) {
+        wrong++;
+        fprintf(stderr, "%s: not so (%s)\n", what, strerror(errno));
+    }
+}
+#define CHECK(x) check((x), #x)
+#define FAILS(x, error) check((errno = 0, (long)(x) == -1 && errno == (error)), #x)
+
+static sigjmp_buf back;
+
+static void on(int signal) { siglongjmp(back, signal); }
+
+// What a byte is, or minus the signal that came instead.
+static int load(volatile char *at) {
+    int signal = sigsetjmp(back, 1);
+    return signal ? -signal : *at;
+}
+
+static int store(volatile char *at, char value) {
+    int signal = sigsetjmp(back, 1);
+    if (!signal) *at = value;
+    return -signal;
+}
+
+static char *own(long pages) { return mmap(0, pages * PAGE, PROT_READ | PROT_WRITE, OWN, -1, 0); }
+
+// What a child exits with.
+static int child(int (*work)(void)) {
+    pid_t pid = fork();
+    if (pid == 0) _exit(work());
+    int status = -1;
+    CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+// Areas that grow down, also when the kernel writes there.
+static void grows(void) {
+    char *free = mmap(0, 1024 * PAGE, PROT_NONE, OWN, -1, 0);
+    munmap(free, 1024 * PAGE);
+    char *stack = mmap(free + 1000 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, OWN | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
+    CHECK(stack == free + 1000 * PAGE);
+    CHECK(store(stack - PAGE, 1) == 0 && store(stack - 3 * PAGE, 3) == 0 && load(stack - PAGE) == 1 && load(stack - 2 * PAGE) == 0);
+    int pipes[2];
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "grown", 5) == 5 && read(pipes[0], stack - 6 * PAGE, 5) == 5);
+    CHECK(!memcmp(stack - 6 * PAGE, "grown", 5));
+    // All of it from its start on; of what does not grow, nothing.
+    CHECK(mprotect(stack + PAGE, PAGE, PROT_READ | PROT_GROWSDOWN) == 0 && store(stack - 6 * PAGE, 1) == -SIGSEGV);
+    FAILS(mprotect(own(1), PAGE, PROT_READ | PROT_GROWSDOWN), EINVAL);
+    int here;
+    CHECK(mprotect((void *)((long)&here & -PAGE), PAGE, PROT_READ | PROT_WRITE | PROT_GROWSDOWN) == 0);
+    // Something stays free below it.
+    char *other = mmap(free + 300 * PAGE, PAGE, PROT_READ, OWN | MAP_FIXED, -1, 0);
+    CHECK(store(other + 100 * PAGE, 1) == -SIGSEGV && load(other - PAGE) == -SIGSEGV);
+    FAILS(mmap(0, PAGE, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0), EINVAL);
+}
+
+static char *left, *wiped, *usual;
+
+static int look(void) {
+    return (load(left) == -SIGSEGV) | (wiped[0] == 0) << 1 | (wiped[PAGE] == 0) << 2 | (usual[0] == 3) << 3;
+}
+
+// What a child gets of memory.
+static void inherits(void) {
+    left = own(1), wiped = own(2), usual = own(1);
+    left[0] = 1, wiped[0] = wiped[PAGE] = 2, usual[0] = 3;
+    CHECK(madvise(left, PAGE, MADV_DONTFORK) == 0 && madvise(wiped, 2 * PAGE, MADV_WIPEONFORK) == 0);
+    CHECK(child(look) == 15 && left[0] == 1 && wiped[0] == 2);
+    CHECK(madvise(left, PAGE, MADV_DOFORK) == 0 && madvise(wiped, PAGE, MADV_KEEPONFORK) == 0);
+    CHECK(child(look) == 12);
+    char *shared = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    FAILS(madvise(shared, PAGE, MADV_WIPEONFORK), EINVAL);
+}
+
+static int share_zero(void) {
+    usual[0] = 9;
+    return 0;
+}
+
+// Kinds of mappings that are refused, or lie somewhere else.
+static void kinds(void) {
+    FAILS(mmap(0, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_ANONYMOUS, -1, 0), EINVAL);
+    FAILS(mmap(0, PAGE, PROT_READ, OWN | MAP_HUGETLB | 13 << 26, -1, 0), EINVAL);
+    FAILS(shmget(IPC_PRIVATE, 2 << 20, 0600 | IPC_CREAT | SHM_HUGETLB), geteuid() ? EPERM : ENOMEM);
+    char *low = mmap(0, PAGE, PROT_READ, OWN | MAP_32BIT, -1, 0);
+    CHECK(low != MAP_FAILED && (unsigned long)low < 1UL << 31);
+    // More than any machine has, unless nothing is to be there for it.
+    FAILS(mmap(0, 1L << 45, PROT_READ | PROT_WRITE, OWN, -1, 0), ENOMEM);
+    void *much = mmap(0, 1L << 45, PROT_NONE, OWN | MAP_NORESERVE, -1, 0);
+    CHECK(much != MAP_FAILED && munmap(much, 1L << 45) == 0);
+    CHECK(!malloc(1L << 45));
+    int zero = open("/dev/zero", O_RDWR);
+    usual = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, zero, 0);
+    CHECK(usual != MAP_FAILED && child(share_zero) == 0 && usual[0] == 9);
+    FAILS(mmap(0, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_SYNC, zero, 0), EOPNOTSUPP);
+    char *locked = own(1);
+    CHECK(mlock(locked, PAGE) == 0);
+    FAILS(msync(locked, PAGE, MS_INVALIDATE), EBUSY);
+    locked[0] = 5;
+    FAILS(madvise(locked, PAGE, MADV_DONTNEED), EINVAL);
+    CHECK(madvise(locked, PAGE, 24) == 0 && locked[0] == 0);
+    CHECK(madvise(own(1), PAGE, MADV_MERGEABLE) == 0);
+    char *only_read = mmap(0, PAGE, PROT_READ, OWN, -1, 0);
+    FAILS(madvise(only_read, PAGE, 23), EINVAL);
+}
+
+static int too_much(void) {
+    struct rlimit most = {4 << 20, 4 << 20};
+    if (setrlimit(RLIMIT_DATA, &most)) return 1;
+    if (mmap(0, 8 << 20, PROT_READ | PROT_WRITE, OWN, -1, 0) != MAP_FAILED || errno != ENOMEM) return 2;
+    if (mmap(0, 8 << 20, PROT_READ, OWN, -1, 0) == MAP_FAILED) return 3;
+    if (sbrk(8 << 20) != (void *)-1) return 4;
+    return 0;
+}
+
+static void limits(void) { CHECK(child(too_much) == 0); }
+
+static long blocks(int file) {
+    struct stat now;
+    return fstat(file, &now) ? -1 : now.st_blocks / 8;
+}
+
+// What was never written to takes no room, and is found to be a hole.
+static void holes(void) {
+    char name[] = "/tmp/mapped-XXXXXX";
+    int file = mkstemp(name);
+    unlink(name);
+    CHECK(ftruncate(file, 1 << 20) == 0 && blocks(file) == 0);
+    FAILS(lseek(file, 0, SEEK_DATA), ENXIO);
+    CHECK(pwrite(file, "x", 1, 500000) == 1 && blocks(file) == 1);
+    CHECK(lseek(file, 0, SEEK_DATA) == 499712 && lseek(file, 499713, SEEK_DATA) == 499713);
+    CHECK(lseek(file, 0, SEEK_HOLE) == 0 && lseek(file, 500000, SEEK_HOLE) == 503808);
+    CHECK(fallocate(file, 0, 0, 65536) == 0 && blocks(file) == 17);
+    CHECK(fallocate(file, FALLOC_FL_KEEP_SIZE, 1 << 20, 65536) == 0 && blocks(file) == 33 && lseek(file, 0, SEEK_END) == 1 << 20);
+    CHECK(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 100, 65536) == 0 && blocks(file) == 18);
+    CHECK(fallocate(file, FALLOC_FL_ZERO_RANGE, 2 << 20, 8192) == 0 && lseek(file, 0, SEEK_END) == (2 << 20) + 8192);
+    CHECK(ftruncate(file, 5000) == 0 && blocks(file) == 1);
+    // What programs write through a mapping is never taken for a hole.
+    char *map = mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    CHECK(ftruncate(file, 4 * PAGE) == 0);
+    map[3 * PAGE] = 7;
+    CHECK(lseek(file, 3 * PAGE, SEEK_DATA) == 3 * PAGE);
+    // And it becomes a hole when it is not wanted there any more.
+    CHECK(madvise(map + 3 * PAGE, PAGE, MADV_REMOVE) == 0 && map[3 * PAGE] == 0);
+    FAILS(madvise(own(1), PAGE, MADV_REMOVE), EINVAL);
+    char *mine = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    FAILS(madvise(mine, PAGE, MADV_REMOVE), EACCES);
+}
+
+// A file in memory that cannot become a program.
+static void sealed(void) {
+    int file = memfd_create("mapped", 8);
+    CHECK(file >= 0 && fcntl(file, F_GET_SEALS) == 32 && fchmod(file, 0600) == 0);
+    FAILS(fchmod(file, 0700), EPERM);
+    FAILS(memfd_create("mapped", 8 | 16), EINVAL);
+}
+
+int main(int count, char **arguments) {
+    signal(SIGSEGV, on);
+    signal(SIGBUS, on);
+    struct {
+        const char *name;
+        void (*part)(void);
+    } parts[] = {{"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"sealed", sealed}};
+    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (count > 1 && strcmp(arguments[1], parts[i].name)) continue;
+        wrong = 0;
+        parts[i].part();
+        printf("%s: %d\n", parts[i].name, wrong);
+        fflush(stdout);
+    }
+    return 0;
+}
