@@ -153,14 +153,19 @@ mod tests {
             let range = start..start + next(5);
             let put = next(2) == 0;
             plain[range.start as usize..range.end as usize].fill(put);
-            if put { ranges.insert(range) } else { ranges.remove(range) }
+            if put {
+                ranges.insert(range)
+            } else {
+                ranges.remove(range)
+            }
             assert_eq!(ranges.count(), plain.iter().filter(|&&there| there).count() as u64);
             for from in 0..64 {
                 let first = |what| plain[from..].iter().position(|&there| there == what).map(|at| from + at);
                 assert_eq!(ranges.next(from as u64), first(true).map(|at| at as u64));
                 assert_eq!(ranges.gap(from as u64), first(false).unwrap_or(64) as u64);
             }
-            let apart = ranges.0.iter().zip(ranges.0.iter().skip(1)).all(|((_, end), (start, _))| end < start);
+            let apart =
+                ranges.0.iter().zip(ranges.0.iter().skip(1)).all(|((_, end), (start, _))| end < start);
             assert!(apart, "{ranges:?}");
         }
     }

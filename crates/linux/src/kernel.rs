@@ -329,6 +329,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             alarm: Spin::default(),
             meters: Spin::default(),
             timers: Spin::default(),
+            said: Default::default(),
             limits: Spin::new(crate::process::first_limits()),
             began: self.now(),
             spent: Default::default(),
@@ -381,6 +382,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             shown: &|_, _| None,
             is_open: &|_, _| false,
             may_search: &|_| true,
+            within: crate::path::Within::default(),
         };
         let is_there =
             |path: &Vec<u8>| crate::path::walk(&from, path, true).is_ok_and(|found| found.inode.is_some());
@@ -745,19 +747,23 @@ impl<'p, M: Machine> Linux<'p, M> {
             self.leaves_space(process, &memory);
         }
         self.settle();
-        // Its children are nobody's.
+        // Its children are those of whoever above it adopts them, or nobody's.
+        let heir = self.who_adopts(process);
         let orphans: Vec<_> = self.processes.with(|all| {
             let mine = |child: &&Arc<Process>| child.parent.load(Ordering::SeqCst) == process.pid;
             all.values().filter(mine).cloned().collect()
         });
         for child in orphans {
-            child.parent.store(0, Ordering::SeqCst);
+            child.parent.store(heir.as_ref().map_or(0, |heir| heir.pid), Ordering::SeqCst);
             let signal = child.with_parent.load(Ordering::Relaxed);
             if signal != 0 && child.ended.load(Ordering::SeqCst) == 0 {
                 self.kill(&child, signal);
             }
             if child.ended.load(Ordering::SeqCst) != 0 {
-                self.processes.with(|all| all.remove(&child.pid));
+                match heir {
+                    Some(_) => self.tell_end(&child),
+                    None => drop(self.processes.with(|all| all.remove(&child.pid))),
+                }
             }
             self.let_orphan_go_on(&child);
         }
@@ -770,6 +776,21 @@ impl<'p, M: Machine> Linux<'p, M> {
         } else {
             self.tell_end(process);
         }
+    }
+
+    /// Who has said that the children of a process that ends are its own from then on: the first above it.
+    fn who_adopts(&self, process: &Process) -> Option<Arc<Process>> {
+        self.processes.with(|all| {
+            let mut above = all.get(&process.parent.load(Ordering::SeqCst));
+            while let Some(next) = above {
+                let lives = next.dying.load(Ordering::SeqCst) == 0;
+                if lives && next.said.adopts.load(Ordering::Relaxed) {
+                    return Some(next.clone());
+                }
+                above = all.get(&next.parent.load(Ordering::SeqCst));
+            }
+            None
+        })
     }
 
     /// The parent of a process that has ended hears of it, and the process goes if nobody wants to.

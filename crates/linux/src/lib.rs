@@ -57,6 +57,7 @@ mod process;
 mod procfs;
 mod requests;
 mod rights;
+mod said;
 mod semaphores;
 mod shared;
 mod shortage;

@@ -4,6 +4,7 @@ mod advise;
 mod grow;
 mod inherit;
 mod limits;
+mod rearrange;
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -17,8 +18,8 @@ use crate::kernel::{Kept, Linux};
 use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::{Layout, Mapped, Memory, Thread, limit};
-use limits::Wanted;
 use crate::tree::seal;
+use limits::Wanted;
 
 /// Where programs may have memory: from the first address that the core maps up to below the stack.
 pub const WITHIN: Range<u64> = 0x1_0000..0x7fff_f7ff_f000;
@@ -164,6 +165,7 @@ impl<M: Machine> Linux<'_, M> {
         } else {
             let open = thread.process.files.with(|files| files.get(file))?;
             match &open.kind {
+                _ if open.has(crate::open::flag::PATH) => return Err(Errno::EBADF),
                 Kind::File(inode) => {
                     if !open.may_read() || shared && of & rights::WRITE != 0 && !open.may_write() {
                         return Err(Errno::EACCES);
@@ -327,7 +329,9 @@ impl<M: Machine> Linux<'_, M> {
             }
             let (old, new) = (now.next_multiple_of(PAGE), to.next_multiple_of(PAGE));
             if new > old {
-                if !layout.areas.is_free(&(old..new)) || self.may_have(thread, layout, Wanted::more(new - old, rights::WRITE)).is_err() {
+                if !layout.areas.is_free(&(old..new))
+                    || self.may_have(thread, layout, Wanted::more(new - old, rights::WRITE)).is_err()
+                {
                     return Ok(now);
                 }
                 let what = What::Own("[heap]");

@@ -161,6 +161,7 @@ impl Open {
             }
             Kind::Socket(_) | Kind::Event(_) | Kind::Poll(_) | Kind::Timer(..) | Kind::Signals(_) => flags,
             Kind::Process(_) | Kind::Watches(_) => flags,
+            _ if flags & flag::PATH != 0 => flags,
             _ => flags | LARGE,
         }
     }

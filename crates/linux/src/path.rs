@@ -11,6 +11,21 @@ const MOST_LINKS: u32 = 40;
 const LONGEST: usize = 4096;
 const LONGEST_NAME: usize = 255;
 
+/// What a way may not do that its caller does not trust (`openat2`).
+#[derive(Clone, Copy, Default)]
+pub struct Within {
+    /// Follow links.
+    pub no_links: bool,
+    /// Follow links of `/proc` that lead to what a process has.
+    pub no_magic: bool,
+    /// Leave the directory that it begins at.
+    pub beneath: bool,
+    /// The same, which is its root.
+    pub in_root: bool,
+    /// Come from one file system to another.
+    pub one_mount: bool,
+}
+
 /// Where a way begins.
 pub struct From<'a> {
     /// The root: nothing lies above it.
@@ -27,6 +42,8 @@ pub struct From<'a> {
     pub is_open: &'a dyn Fn(u32, u64) -> bool,
     /// Whether whoever looks may look for names in a directory.
     pub may_search: &'a dyn Fn(&Inode) -> bool,
+    /// What it may not do.
+    pub within: Within,
 }
 
 /// Where a way ends.
@@ -45,7 +62,7 @@ pub struct Found {
 ///
 /// # Errors
 /// `ENOENT`: a directory on the way does not exist, or the path is empty; `ENOTDIR`; `EACCES`: no names may be looked for there; `ELOOP`;
-/// `ENAMETOOLONG`.
+/// `ENAMETOOLONG`; `EXDEV`: it leads out of where it is to stay.
 pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> {
     if path.is_empty() {
         return Err(Errno::ENOENT);
@@ -53,7 +70,13 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
     if path.len() >= LONGEST {
         return Err(Errno::ENAMETOOLONG);
     }
-    let mut at = if path[0] == b'/' { from.root.clone() } else { from.directory.clone() };
+    let within = from.within;
+    let root = if within.in_root { from.directory } else { from.root };
+    if within.beneath && path[0] == b'/' {
+        return Err(Errno::EXDEV);
+    }
+    let mut at = if path[0] == b'/' { root.clone() } else { from.directory.clone() };
+    let mount = is_of_proc(from, &at);
     // What is left of the path, and of the links on the way, the next one last: as they are, since they may name very much.
     let mut left: Vec<(Vec<u8>, usize)> = alloc::vec![(path.to_vec(), 0)];
     let directory_meant = path.ends_with(b"/") || path.ends_with(b"/.");
@@ -81,7 +104,10 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             continue;
         }
         if name == b".." {
-            if !Arc::ptr_eq(&at, from.root) {
+            if within.beneath && Arc::ptr_eq(&at, from.directory) {
+                return Err(Errno::EXDEV);
+            }
+            if !Arc::ptr_eq(&at, root) {
                 at = at.parent().unwrap_or(at);
             }
             continue;
@@ -103,6 +129,9 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             },
         };
         let last = left.iter().all(|(path, at)| path[*at..].iter().all(|&byte| byte == b'/'));
+        if let Some(inode) = &inode {
+            may_pass(from, inode, !last || follow, mount)?;
+        }
         let target = match inode.as_ref().map(|inode| &inode.body) {
             Some(Body::Link(target)) if !last || follow => Some(target.clone()),
             Some(Body::Itself(thread)) if !last || follow => {
@@ -119,7 +148,10 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
                 return Err(Errno::ENOENT);
             }
             if target[0] == b'/' {
-                at = from.root.clone();
+                if within.beneath {
+                    return Err(Errno::EXDEV);
+                }
+                at = root.clone();
             }
             left.push((target, 0));
             continue;
@@ -129,6 +161,29 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
         }
         at = inode.ok_or(Errno::ENOENT)?;
     }
+}
+
+/// Whether a way may go by way of this, and follow it if it is a link.
+fn may_pass(from: &From<'_>, inode: &Inode, follow: bool, mount: bool) -> Result<(), Errno> {
+    let within = from.within;
+    let is_link = matches!(inode.body, Body::Link(_) | Body::Itself(_) | Body::Opened(_));
+    let is_magic = is_link && !matches!(inode.body, Body::Itself(_)) && crate::procfs::is_made_up(inode)
+        || matches!(inode.body, Body::Opened(_));
+    if follow && (is_link && within.no_links || is_magic && within.no_magic) {
+        return Err(Errno::ELOOP);
+    }
+    if follow && is_magic && (within.beneath || within.in_root)
+        || within.one_mount && !is_link && is_of_proc(from, inode) != mount
+    {
+        return Err(Errno::EXDEV);
+    }
+    Ok(())
+}
+
+/// Whether this lies in `/proc`, or is that.
+fn is_of_proc(from: &From<'_>, inode: &Inode) -> bool {
+    let proc = from.root.get(b"proc").ok().flatten();
+    crate::procfs::is_made_up(inode) || proc.is_some_and(|proc| core::ptr::eq(&*proc, inode))
 }
 
 /// Where a process, or its thread, is shown below `/proc`.
@@ -234,6 +289,7 @@ mod tests {
             shown: &|_, number| [7, 42].contains(&number).then(|| Inode::directory(number + 4, 0o555, 0)),
             is_open: &|process, number| process == 0 && number < 12,
             may_search: &|directory| directory.number != 99,
+            within: Within::default(),
         };
         walk(&from, path.as_bytes(), follow).map(|found| found.inode.map(|inode| inode.number))
     }
@@ -351,6 +407,7 @@ mod tests {
             shown: &|_, _| None,
             is_open: &|_, _| false,
             may_search: &|_| true,
+            within: Within::default(),
         };
         assert_eq!(path_of(&walk(&from, b"a/up", true).unwrap().inode.unwrap()), b"/a/b");
         assert_eq!(path_of(&root), b"/");

@@ -152,6 +152,8 @@ pub(crate) struct Process {
     pub used: Used,
     /// It has said itself, or who made it, how much it may lock.
     pub limits_locks: AtomicBool,
+    /// What it has said of itself.
+    pub said: crate::said::Said,
     /// Its limits, soft and hard, by their numbers.
     pub limits: Spin<Limits>,
     /// The signal by which its parent hears that it has ended.

@@ -181,6 +181,26 @@ fn what_programs_hear_by_signals_and_of_memory_and_keys_is_as_on_the_host() {
     prints(&program, &["--memory", "128M"], well);
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn what_programs_seldom_map_and_which_pages_of_files_are_there_is_as_on_the_host() {
+    let scratch = Scratch::new("mapped");
+    let program = built("mapped", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stderr));
+    prints(&program, &["--memory", "128M"], &text(&host.stdout));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn what_programs_seldom_ask_is_answered_as_on_the_host() {
+    let scratch = Scratch::new("asked");
+    let program = built("asked", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stderr));
+    prints(&program, &["--memory", "128M"], &text(&host.stdout));
+}
+
 /// With 1 CPU and with 4 it prints this, and ends well.
 #[track_caller]
 fn prints(program: &str, options: &[&str], what: &str) {

@@ -25,6 +25,11 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn close_range(&self, thread: &Thread, first: u64, last: u64, flags: u64) -> Answer {
         const ON_EXEC: u64 = 4;
+        /// Of a table of its own, which it has.
+        const UNSHARED: u64 = 2;
+        if first as u32 > last as u32 || flags & !(ON_EXEC | UNSHARED) != 0 {
+            return Err(Errno::EINVAL);
+        }
         let numbers = thread.process.files.with(|files| files.numbers());
         for number in numbers.into_iter().filter(|number| (first..=last).contains(number)) {
             if flags & ON_EXEC != 0 {
@@ -48,6 +53,9 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn dup_to(&self, thread: &Thread, from: u64, to: u64, flags: u64, same: bool) -> Answer {
         let cloexec = flags & u64::from(flag::CLOSE_ON_EXEC) != 0;
+        if flags & !u64::from(flag::CLOSE_ON_EXEC) != 0 {
+            return Err(Errno::EINVAL);
+        }
         let open = self.open_file(thread, from)?;
         if from == to {
             return if same { Ok(to) } else { Err(Errno::EINVAL) };
@@ -82,6 +90,8 @@ impl<M: Machine> Linux<'_, M> {
             }
             8..=11 | 15 | 16 | 1026 => self.hearer_call(thread, &open, number, what, with),
             5..=7 | 36..=38 => self.record_lock(thread, &open, what, with),
+            // Nobody is told when a file is opened that it is leased.
+            1025 => Ok(2),
             1033 => self.seals(&open, Some(with)),
             1034 => self.seals(&open, None),
             1031 | 1032 => {
@@ -99,7 +109,8 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn ioctl(&self, thread: &Thread, number: u64, what: u64, with: u64) -> Answer {
         const BYTES_TO_READ: u64 = 0x541b;
-        let open = self.open_file(thread, number)?;
+        const BYTES_OF_BLOCK: u64 = 2;
+        let open = self.open_used(thread, number)?;
         match (what, &open.kind) {
             // Those that are of any file alike.
             (NO_WAIT | CLOSE_ON_EXEC | NOT_ON_EXEC | SIGNALS, _) => {
@@ -128,9 +139,13 @@ impl<M: Machine> Linux<'_, M> {
                 self.machine.write_user(with, &who.to_le_bytes()).map(|()| 0)
             }
             (0x8910..=0x8950, Kind::Socket(_)) => self.ioctl_interface(what, with),
+            (BYTES_OF_BLOCK, Kind::File(_)) => {
+                self.machine.write_user(with, &4096_u32.to_le_bytes()).map(|()| 0)
+            }
             (BYTES_TO_READ, Kind::File(inode)) => {
                 let at = open.offset.with(self.machine, |offset| *offset);
-                let bytes = inode.file().map_or(0, |file| self.file_len(file)).saturating_sub(at) as u32;
+                // Fewer than none behind its end.
+                let bytes = inode.file().map_or(0, |file| self.file_len(file)).wrapping_sub(at) as u32;
                 self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
             }
             // Nothing else is a terminal.

@@ -88,12 +88,18 @@ impl<M: Machine> Linux<'_, M> {
             }
             kind @ (1 | 10) => {
                 let bits = if kind == 10 { value3 as u32 } else { u32::MAX };
+                if bits == 0 {
+                    return Err(Errno::EINVAL);
+                }
                 Ok(self.wake_futex(word(at), value as u32, bits))
             }
             // To wake some and move others, perhaps only if the word is as it was.
             kind @ (3 | 4) => {
                 if kind == 4 && self.machine.load_user(at)? != value3 as u32 {
                     return Err(Errno::EAGAIN);
+                }
+                if (value as i32) < 0 || (time as i32) < 0 {
+                    return Err(Errno::EINVAL);
                 }
                 let (from, to) = (word(at), word(other));
                 let woken = self.wake_futex(from, value as u32, u32::MAX);

@@ -51,7 +51,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn flock(&self, thread: &Thread, number: u64, what: u64) -> Answer {
         const AT_ONCE: u64 = 4;
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         let of = (open.inode().map_or(0, |inode| inode.number), true);
         let owner = Owner::open(&open);
         match what & !AT_ONCE {

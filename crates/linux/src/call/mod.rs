@@ -56,6 +56,7 @@ fn keeps(number: u64) -> bool {
         number,
         n::open
             | n::openat
+            | n::openat2
             | n::creat
             | n::dup
             | n::dup2
@@ -158,6 +159,7 @@ pub fn call<M: Machine>(
         n::pwritev => linux.write(thread, a, &linux.vectors(b, c)?, Some(d)),
         // How urgent it is, and that it reaches the disk: nothing outlives the machine.
         n::preadv2 if f & !0xf != 0 => Err(Errno::EOPNOTSUPP),
+        n::pwritev2 if f & !0x7 != 0 && f & !0x17 == 0 => linux.append(thread, a, &linux.vectors(b, c)?, d),
         n::pwritev2 if f & !0x7 != 0 => Err(Errno::EOPNOTSUPP),
         n::preadv2 => linux.read(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
         n::pwritev2 => linux.write(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
@@ -166,6 +168,9 @@ pub fn call<M: Machine>(
         n::vmsplice => {
             let open = linux.open_file(thread, a)?;
             let vectors = linux.vectors(b, c)?;
+            if !matches!(open.kind, crate::open::Kind::Pipe(_) | crate::open::Kind::Both(..)) {
+                return Err(Errno::EBADF);
+            }
             if open.may_write() {
                 linux.write(thread, a, &vectors, None)
             } else {
@@ -189,6 +194,7 @@ pub fn call<M: Machine>(
 
         n::open => linux.open(thread, HERE, a, b as u32, c as u32),
         n::openat => linux.open(thread, a, b, c as u32, d as u32),
+        n::openat2 => linux.open_how(thread, [a, b, c, d]),
         n::creat => linux.open(thread, HERE, a, 0o1101, b as u32),
         n::close => linux.close(thread, a),
         n::close_range => linux.close_range(thread, a, b, c),
@@ -297,6 +303,7 @@ pub fn call<M: Machine>(
         n::mkdirat => linux.mkdir(thread, a, b, c as u32),
         n::rmdir => linux.unlink(thread, HERE, a, true),
         n::unlink => linux.unlink(thread, HERE, a, false),
+        n::unlinkat if c & !0x200 != 0 => Err(Errno::EINVAL),
         n::unlinkat => linux.unlink(thread, a, b, c & 0x200 != 0),
         n::rename => linux.rename(thread, [HERE, a, HERE, b, 0]),
         n::renameat => linux.rename(thread, [a, b, c, d, 0]),
@@ -307,6 +314,13 @@ pub fn call<M: Machine>(
         n::symlinkat => linux.symlink(thread, a, b, c),
         n::chmod => linux.chmod(thread, HERE, a, b as u32),
         n::fchmodat => linux.chmod(thread, a, b, c as u32),
+        // On a link itself nobody can.
+        n::fchmodat2 if d & !0x1100 != 0 => Err(Errno::EINVAL),
+        n::fchmodat2 if d & 0x100 != 0 => Err(Errno::EOPNOTSUPP),
+        n::fchmodat2 if d & 0x1000 != 0 && linux.load_path(b)?.is_empty() => {
+            linux.fchmod(thread, a, c as u32)
+        }
+        n::fchmodat2 => linux.chmod(thread, a, b, c as u32),
         n::fchmod => linux.fchmod(thread, a, b as u32),
         n::chown => linux.chown(thread, HERE, a, [b, c], 0),
         n::lchown => linux.chown(thread, HERE, a, [b, c], 0x100),
@@ -338,6 +352,7 @@ pub fn call<M: Machine>(
         n::mprotect => linux.mprotect(thread, all),
         n::brk => linux.brk(thread, all),
         n::mremap => linux.mremap(thread, all),
+        n::remap_file_pages => linux.remap_file_pages(thread, all),
         n::madvise => linux.madvise(thread, all),
         n::process_vm_readv => linux.copy_remote(thread, all, false),
         n::process_vm_writev => linux.copy_remote(thread, all, true),
@@ -401,6 +416,7 @@ pub fn call<M: Machine>(
             let (_, priority) = linux.scheduling(thread, a, None)?;
             linux.machine.write_user(b, &priority.to_le_bytes()).map(|()| 0)
         }
+        n::sched_setparam if b == 0 => Err(Errno::EINVAL),
         n::sched_setparam => linux.scheduling(thread, a, Some((None, linux.load_word(b)?))).map(|_| 0),
         n::setpriority => linux.set_priority(thread, a, b, c),
         n::getpriority => linux.get_priority(thread, a, b),
@@ -413,7 +429,11 @@ pub fn call<M: Machine>(
         n::getcpu => linux.getcpu(a, b),
         n::gettid => Ok(thread.tid.into()),
         n::getpid => Ok(process.pid.into()),
-        n::getppid => Ok(process.parent.load(Ordering::Relaxed).into()),
+        // Of who has lost its parent, it is the first process.
+        n::getppid => {
+            let least = u32::from(process.pid != 1);
+            Ok(process.parent.load(Ordering::Relaxed).max(least).into())
+        }
         n::getpgrp => Ok(process.group.load(Ordering::Relaxed).into()),
         n::getpgid => linux.group_of(thread, a),
         n::setpgid => linux.set_group(thread, a, b),
@@ -447,12 +467,12 @@ pub fn call<M: Machine>(
         n::times => linux.times(thread, a),
         n::uname => linux.uname(a),
         n::sethostname => linux.set_host_name(thread, a, b),
-        n::getrandom => linux.getrandom(a, b),
+        n::getrandom => linux.getrandom(a, b, c),
 
         n::clock_gettime => linux.clock_gettime(thread, a, b),
         n::adjtimex => linux.adjtimex(a),
         n::clock_adjtime => linux.adjtimex(b),
-        n::clock_getres => linux.clock_getres(b),
+        n::clock_getres => linux.clock_getres(thread, a, b),
         n::gettimeofday => linux.gettimeofday(a),
         n::time => linux.time_of_day(a),
         n::nanosleep => linux.sleep(thread, [1, 0, a, b]),
@@ -472,6 +492,7 @@ pub fn call<M: Machine>(
         n::pause => linux.pause(thread),
         n::sigaltstack => linux.sigaltstack(thread, frame.registers.rsp, a, b),
         n::kill => linux.kill_call(thread, a as i32, b as u32),
+        n::tgkill | n::tkill if a as i32 <= 0 || number == n::tgkill && b as i32 <= 0 => Err(Errno::EINVAL),
         n::tkill => linux.tgkill(thread, None, a as u32, b as u32),
         n::tgkill => linux.tgkill(thread, Some(a as u32), b as u32, c as u32),
         n::rt_sigqueueinfo => linux.sigqueue(thread, None, [a, b, c]),
@@ -500,6 +521,7 @@ pub fn call<M: Machine>(
         n::setsockopt => linux.setsockopt(thread, [a, b, c, d, e]),
         n::getsockopt => linux.getsockopt(thread, [a, b, c, d, e]),
         // As on a machine whose CPUs have no such keys, and for whoever may not.
+        n::pkey_alloc if a != 0 || b & !3 != 0 => Err(Errno::EINVAL),
         n::pkey_alloc => Err(Errno::ENOSPC),
         n::pkey_free => Err(Errno::EINVAL),
         n::pkey_mprotect if d as i32 == -1 => linux.mprotect(thread, all),
@@ -510,7 +532,7 @@ pub fn call<M: Machine>(
         n::request_key => linux.request_key(thread, [a, b]),
         n::keyctl => linux.keyctl(thread, [a, b, c, d, e]),
         n::ptrace => linux.ptrace(thread, [a, b, c, d]),
-        n::ioprio_get | n::ioprio_set => Ok(0),
+        n::ioprio_get | n::ioprio_set => linux.io_priority(thread, [a, b, c], number == n::ioprio_set),
         n::sched_rr_get_interval => linux.machine.write_user(b, &[0; 16]).map(|()| 0),
         // How addresses are chosen, and the like: one way only. It is kept.
         n::personality if a as u32 == u32::MAX => Ok(process.personality.load(Ordering::Relaxed).into()),
@@ -545,6 +567,29 @@ pub fn call<M: Machine>(
         | n::kcmp => Err(Errno::EPERM),
         n::unshare => linux.unshare(a),
         n::name_to_handle_at => Err(Errno::EOPNOTSUPP),
+        // What no Linux answers any more, or only one that is newer than most, or was told to: whoever asks does without.
+        n::uselib
+        | n::_sysctl
+        | n::create_module
+        | n::get_kernel_syms
+        | n::query_module
+        | n::nfsservctl
+        | n::getpmsg
+        | n::putpmsg
+        | n::afs_syscall
+        | n::tuxcall
+        | n::security
+        | n::set_thread_area
+        | n::get_thread_area
+        | n::lookup_dcookie
+        | n::epoll_ctl_old
+        | n::epoll_wait_old
+        | n::vserver
+        | n::memfd_secret
+        | n::landlock_create_ruleset
+        | n::landlock_add_rule
+        | n::landlock_restrict_self
+        | 451.. => Err(Errno::ENOSYS),
         // A tracer has put it there so that nothing is done.
         _ if number as i32 <= 0 => Err(Errno::ENOSYS),
         _ => {

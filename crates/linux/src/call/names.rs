@@ -15,7 +15,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::open::{Kind, Open};
-use crate::path::{self, Found};
+use crate::path::{self, Found, Within};
 use crate::pipe::Pipe;
 use crate::process::Thread;
 use crate::rights;
@@ -35,6 +35,17 @@ impl<M: Machine> Linux<'_, M> {
         path: &[u8],
         follow: bool,
     ) -> Result<Found, Errno> {
+        self.walk_from(thread, from, path, follow, Within::default())
+    }
+
+    fn walk_from(
+        &self,
+        thread: &Thread,
+        from: Option<&Arc<Inode>>,
+        path: &[u8],
+        follow: bool,
+        within: Within,
+    ) -> Result<Found, Errno> {
         let (here, root) = thread.process.place.with(|place| (place.directory.clone(), place.root.clone()));
         let directory = from.unwrap_or(&here);
         let is_open = |process, number| self.opened_by(thread, process, number).is_ok();
@@ -44,7 +55,7 @@ impl<M: Machine> Linux<'_, M> {
         let may_search = |inode: &Inode| rights::allows(inode, rights::EXECUTE, &owner, false);
         let (root, thread) = (&root, thread.tid);
         let (shown, is_open, may_search) = (&shown, &is_open, &may_search);
-        let from = path::From { root, directory, process, thread, shown, is_open, may_search };
+        let from = path::From { root, directory, process, thread, shown, is_open, may_search, within };
         path::walk(&from, path, follow)
     }
 
@@ -66,12 +77,24 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn walk_at(&self, thread: &Thread, directory: u64, path: &[u8], follow: bool) -> Result<Found, Errno> {
-        if directory as u32 == HERE as u32 || path.first() == Some(&b'/') {
-            return self.walk(thread, None, path, follow);
+        self.walk_within(thread, directory, path, follow, Within::default())
+    }
+
+    fn walk_within(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: &[u8],
+        follow: bool,
+        within: Within,
+    ) -> Result<Found, Errno> {
+        let absolute = path.first() == Some(&b'/') && !within.in_root;
+        if directory as u32 == HERE as u32 || absolute {
+            return self.walk_from(thread, None, path, follow, within);
         }
         let open = self.open_file(thread, directory)?;
         match &open.kind {
-            Kind::Directory(inode) => self.walk(thread, Some(inode), path, follow),
+            Kind::Directory(inode) => self.walk_from(thread, Some(inode), path, follow, within),
             _ => Err(Errno::ENOTDIR),
         }
     }
@@ -170,6 +193,9 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn readlink(&self, thread: &Thread, directory: u64, path: u64, to: u64, bytes: u64) -> Answer {
+        if bytes as i32 <= 0 {
+            return Err(Errno::EINVAL);
+        }
         let inode = self.there(thread, directory, path, false)?;
         let target = match &inode.body {
             Body::Link(target) => target.clone(),
@@ -245,7 +271,11 @@ impl<M: Machine> Linux<'_, M> {
         let path = self.load_path(path)?;
         let found = self.walk_at(thread, directory, &path, false)?;
         if found.name.is_empty() {
-            return Err(if is_directory { Errno::EINVAL } else { Errno::EISDIR });
+            return Err(match is_directory {
+                true if path.ends_with(b"..") => Errno::ENOTEMPTY,
+                true => Errno::EINVAL,
+                false => Errno::EISDIR,
+            });
         }
         if let Some(inode) = &found.inode {
             self.may_take(thread, &found.directory, inode)?;
@@ -282,7 +312,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EEXIST);
         }
         if from.name.is_empty() || to.name.is_empty() {
-            return Err(Errno::EINVAL);
+            return Err(Errno::EBUSY);
         }
         for place in [&from, &to] {
             match &place.inode {
@@ -314,7 +344,14 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn link(&self, thread: &Thread, [from, path, to, new, flags]: [u64; 5]) -> Answer {
         const FOLLOW: u64 = 0x400;
-        let inode = self.there(thread, from, path, flags & FOLLOW != 0)?;
+        if flags & !(FOLLOW | EMPTY_PATH) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let inode = if flags & EMPTY_PATH != 0 && self.load_path(path)?.is_empty() {
+            self.open_file(thread, from)?.inode().cloned().ok_or(Errno::EXDEV)?
+        } else {
+            self.there(thread, from, path, flags & FOLLOW != 0)?
+        };
         let found = self.place(thread, to, new)?;
         if inode.is_directory() {
             return Err(Errno::EPERM);

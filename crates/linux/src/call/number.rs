@@ -380,4 +380,5 @@ calls! {
     process_mrelease = 448,
     futex_waitv = 449,
     set_mempolicy_home_node = 450,
+    fchmodat2 = 452,
 }

@@ -21,7 +21,11 @@ const MOST: usize = 4096;
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn shmget(&self, thread: &Thread, key: u64, bytes: u64, flags: u64) -> Answer {
         const CREATE: u64 = 0o1000;
+        const LARGE: u64 = 0o4000;
         const EXCLUSIVE: u64 = 0o2000;
+        if flags & LARGE != 0 && key == 0 {
+            return Err(crate::memory::no_large_pages(flags));
+        }
         let key = key as u32;
         let find = |all: &BTreeMap<u32, Segment>| {
             let found = all.iter().find(|(_, segment)| key != 0 && segment.key == key);

@@ -125,6 +125,9 @@ impl<M: Machine> Linux<'_, M> {
             if on {
                 return Err(Errno::EPERM);
             }
+            if flags & !(1 << 31) > OFF {
+                return Err(Errno::EINVAL);
+            }
             if flags & OFF == 0 && bytes < 2048 {
                 return Err(Errno::ENOMEM);
             }

@@ -26,6 +26,8 @@ use crate::tree::Body;
 mod flag {
     pub const MEMORY: u64 = 0x100;
     pub const FILES: u64 = 0x400;
+    /// One table of handlers.
+    pub const HANDLERS: u64 = 0x800;
     pub const VFORK: u64 = 0x4000;
     pub const PARENT: u64 = 0x8000;
     /// Whoever traces this one does not trace that one.
@@ -93,7 +95,10 @@ impl Clone {
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn clone_arguments(&self, at: u64, bytes: u64) -> Result<Clone, Errno> {
-        if !(64..=4096).contains(&bytes) {
+        if bytes > 4096 {
+            return Err(Errno::E2BIG);
+        }
+        if bytes < 64 {
             return Err(Errno::EINVAL);
         }
         let word = |index: u64| self.load_long(at + 8 * index);
@@ -113,7 +118,9 @@ impl<M: Machine> Linux<'_, M> {
         let Clone { flags, .. } = *ask;
         let is_thread = flags & flag::THREAD != 0;
         if flags & flag::UNKNOWN != 0
-            || is_thread && flags & flag::MEMORY == 0
+            || is_thread && flags & flag::HANDLERS == 0
+            || flags & (flag::THREAD | flag::HANDLERS) != 0 && flags & flag::MEMORY == 0
+            || flags >> 34 != 0
             || ask.ends_with > number::LAST
         {
             return Err(Errno::EINVAL);
@@ -130,7 +137,7 @@ impl<M: Machine> Linux<'_, M> {
         let mask = thread.mask.load(Ordering::SeqCst);
         let process = if is_thread { parent.clone() } else { self.new_process(thread, tid, ask)? };
         let new = Thread::new(tid, &process, mask, self.now());
-        new.scheduling.with(|new| *new = thread.scheduling.with(|now| *now));
+        new.scheduling.with(|new| *new = scheduling::of_child(thread.scheduling.with(|now| *now)));
         let within = thread.within.with(|within| *within);
         new.within.with(|new| *new = within);
         new.moves.store(within != [u64::MAX; 4], Ordering::SeqCst);
@@ -145,7 +152,8 @@ impl<M: Machine> Linux<'_, M> {
             new.stack.with(|stack| *stack = thread.stack.with(|stack| *stack));
         }
         if flags & flag::PARENT_TID != 0 {
-            self.machine.write_user(ask.parent_tid, &tid.to_le_bytes())?;
+            // Who has named a bad place finds nothing there.
+            let _ = self.machine.write_user(ask.parent_tid, &tid.to_le_bytes());
         }
         let close = |number: u64| drop(parent.files.with(|files| files.take(number)));
         let mut descriptor = None;
@@ -249,6 +257,7 @@ impl<M: Machine> Linux<'_, M> {
             alarm: Spin::default(),
             meters: Spin::default(),
             timers: Spin::default(),
+            said: parent.said.of_child(),
             limits: Spin::new(parent.limits.with(|limits| *limits)),
             began: self.now(),
             spent: Default::default(),

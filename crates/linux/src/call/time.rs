@@ -40,11 +40,12 @@ impl<M: Machine> Linux<'_, M> {
     /// A clock in nanoseconds: of the wall, of the machine, or of what a process or a thread has used.
     pub(super) fn clock_of(&self, thread: &Thread, clock: u64) -> Result<u64, Errno> {
         match clock as u32 as i32 {
-            0 | 5 | 11 => Ok(self.clock()),
-            1 | 4 | 6 | 7 => Ok(self.now()),
+            0 | 5 | 8 | 11 => Ok(self.clock()),
+            1 | 4 | 6 | 7 | 9 => Ok(self.now()),
             2 => Ok(self.spent(&thread.process)),
             3 => Ok(thread.spent(self.now())),
             // Of a process or a thread by number.
+            clock if clock < 0 && clock & 3 == 3 => Err(Errno::EINVAL),
             clock if clock < 0 => {
                 let number = !(clock >> 3) as u32;
                 let of_thread = clock & 4 != 0;
@@ -95,9 +96,13 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.write_user(at, &all.0).map(|()| 0)
     }
 
-    pub(crate) fn clock_getres(&self, to: u64) -> Answer {
+    pub(crate) fn clock_getres(&self, thread: &Thread, clock: u64, to: u64) -> Answer {
+        /// Of those that are read without care.
+        const COARSE: u64 = 4_000_000;
+        self.clock_of(thread, clock)?;
         if to != 0 {
-            self.machine.write_user(to, &Pack::default().time(1).0)?;
+            let least = if matches!(clock as u32, 5 | 6) { COARSE } else { 1 };
+            self.machine.write_user(to, &Pack::default().time(least).0)?;
         }
         Ok(0)
     }
@@ -247,7 +252,13 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.write_user(to, &all.0).map(|()| 0)
     }
 
-    pub(crate) fn getrandom(&self, to: u64, bytes: u64) -> Answer {
+    pub(crate) fn getrandom(&self, to: u64, bytes: u64, flags: u64) -> Answer {
+        /// From where there may be none; from where there may be bad ones.
+        const SLOW: u64 = 2;
+        const BAD: u64 = 4;
+        if flags & !7 != 0 || flags & (SLOW | BAD) == SLOW | BAD {
+            return Err(Errno::EINVAL);
+        }
         let bytes = bytes.min(1 << 20);
         let mut done = 0;
         while done < bytes {

@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
-use crate::open::Open;
+use crate::open::{Open, flag};
 use crate::process::Thread;
 
 /// Bytes that go through the kernel's buffer at a time.
@@ -27,6 +27,12 @@ pub(super) type Load<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Errno> + 'a;
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn open_file(&self, thread: &Thread, number: u64) -> Result<Arc<Open>, Errno> {
         thread.process.files.with(|files| files.get(number))
+    }
+
+    /// The same, of what is open to be used, and not only to be named (`O_PATH`).
+    pub(crate) fn open_used(&self, thread: &Thread, number: u64) -> Result<Arc<Open>, Errno> {
+        let open = self.open_file(thread, number)?;
+        if open.has(flag::PATH) { Err(Errno::EBADF) } else { Ok(open) }
     }
 
     /// Bytes that go through the kernel's buffer at a time.

@@ -49,8 +49,7 @@ impl<M: Machine> Linux<'_, M> {
         if space != u64::MAX && sum(&|_, _| true).saturating_add(wanted.bytes) > space {
             return Err(Errno::ENOMEM);
         }
-        let is_data =
-            |of: u8, shared: bool| !shared && of & rights::WRITE != 0 && of & rights::GROWS == 0;
+        let is_data = |of: u8, shared: bool| !shared && of & rights::WRITE != 0 && of & rights::GROWS == 0;
         if wanted.is_data && data != u64::MAX && sum(&is_data).saturating_add(wanted.bytes) > data {
             return Err(Errno::ENOMEM);
         }

@@ -4,12 +4,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use crate::areas::PAGE;
 use crate::call::watches::Reached;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Kept, Linux, Waited};
 use crate::machine::Machine;
 use crate::open::{Kind, Open, flag};
-use crate::path::{self};
+use crate::path::{self, Within};
 use crate::pipe::{Pipe, Way};
 use crate::process::{Process, Thread};
 use crate::rights;
@@ -17,15 +18,71 @@ use crate::sync::key_of;
 use crate::tree::{Body, Device, Inode, Made, seal};
 use crate::watches::event;
 
+/// Whether it is a directory, or a link that may lead to one.
+fn may_be_directory(inode: &Inode) -> bool {
+    inode.is_directory() || matches!(inode.body, Body::Opened(_))
+}
+
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn open(&self, thread: &Thread, directory: u64, path: u64, flags: u32, rights: u32) -> Answer {
+        self.open_within(thread, directory, path, flags, rights, Within::default())
+    }
+
+    /// The same by a way that may not do everything, and asked for in nothing that nobody knows.
+    pub(crate) fn open_how(&self, thread: &Thread, [directory, path, how, bytes]: [u64; 4]) -> Answer {
+        const KNOWN: u64 = 0o37_777_703;
+        const OF_PATH: u64 = (flag::PATH | flag::DIRECTORY | flag::NO_FOLLOW | flag::CLOSE_ON_EXEC) as u64;
+        if bytes < 24 {
+            return Err(Errno::EINVAL);
+        }
+        if bytes > PAGE {
+            return Err(Errno::E2BIG);
+        }
+        let mut all = alloc::vec![0; bytes as usize];
+        self.machine.read_user(how, &mut all)?;
+        if all[24..].iter().any(|&byte| byte != 0) {
+            return Err(Errno::E2BIG);
+        }
+        let [flags, rights, resolve] =
+            [0, 8, 16].map(|at| u64::from_le_bytes(all[at..at + 8].try_into().expect("8 bytes")));
+        let makes = flags & u64::from(flag::CREATE) != 0 || flags as u32 & flag::TEMPORARY == flag::TEMPORARY;
+        let of_path = flags & u64::from(flag::PATH) != 0;
+        if flags & !KNOWN != 0
+            || rights & !(if makes { 0o7777 } else { 0 }) != 0
+            || resolve & !0x3f != 0
+            || resolve & 0x18 == 0x18
+            || of_path && flags & !OF_PATH != 0
+        {
+            return Err(Errno::EINVAL);
+        }
+        let bit = |bit: u32| resolve >> bit & 1 != 0;
+        // That it may not wait for a device (bit 5) is no matter.
+        let within = Within {
+            one_mount: bit(0),
+            no_magic: bit(1),
+            no_links: bit(2),
+            beneath: bit(3),
+            in_root: bit(4),
+        };
+        self.open_within(thread, directory, path, flags as u32, rights as u32, within)
+    }
+
+    fn open_within(
+        &self,
+        thread: &Thread,
+        directory: u64,
+        path: u64,
+        flags: u32,
+        rights: u32,
+        within: Within,
+    ) -> Answer {
         let path = self.load_path(path)?;
         if flags & flag::TEMPORARY == flag::TEMPORARY {
             return self.open_temporary(thread, directory, &path, flags, rights);
         }
         let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
         let follow = flags & flag::NO_FOLLOW == 0 && !exclusive;
-        let found = self.walk_at(thread, directory, &path, follow)?;
+        let found = self.walk_within(thread, directory, &path, follow, within)?;
         // What is new is empty already, and nobody hears that it is made so.
         let mut made = false;
         let wanted = match flags & flag::ACCESS {
@@ -37,6 +94,8 @@ impl<M: Machine> Linux<'_, M> {
         };
         let inode = match &found.inode {
             Some(_) if exclusive => return Err(Errno::EEXIST),
+            Some(inode) if found.directory_meant && !may_be_directory(inode) => return Err(Errno::ENOTDIR),
+            Some(inode) if flags & flag::CREATE != 0 && inode.is_directory() => return Err(Errno::EISDIR),
             Some(inode) => {
                 // Links are refused for what they are.
                 if !matches!(inode.body, Body::Link(_) | Body::Itself(_) | Body::Opened(_)) {

@@ -93,7 +93,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn fchmod(&self, thread: &Thread, number: u64, rights: u32) -> Answer {
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         Reached::of(&open).map_or(Ok(0), |reached| self.set_rights(thread, &reached, rights))
     }
 

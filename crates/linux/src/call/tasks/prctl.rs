@@ -1,6 +1,6 @@
 //! What a process says of itself: the base of `fs`, its name, its limits.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
@@ -31,6 +31,11 @@ impl<M: Machine> Linux<'_, M> {
         const GET_NAME: u64 = 16;
         const TELL_OF_PARENT: u64 = 1;
         const TOLD_OF_PARENT: u64 = 2;
+        let said = &thread.process.said;
+        let keep = |word: &AtomicBool| {
+            word.store(value != 0, Ordering::Relaxed);
+            Ok(0)
+        };
         match what {
             SET_NAME => {
                 let mut name = self.load_text(value, 64)?;
@@ -52,8 +57,40 @@ impl<M: Machine> Linux<'_, M> {
                 let signal = thread.process.with_parent.load(Ordering::Relaxed);
                 self.machine.write_user(value, &signal.to_le_bytes()).map(|()| 0)
             }
-            // Core files, timer slack, large pages, and names of memory: nothing depends on them.
-            3 | 4 | 29 | 30 | 38 | 39 | 41 | 42 | 36 | 37 => Ok(0),
+            3 => Ok(said.open.load(Ordering::Relaxed).into()),
+            4 if value > 1 => Err(Errno::EINVAL),
+            4 => keep(&said.open),
+            29 => {
+                said.set_slack(value);
+                Ok(0)
+            }
+            30 => Ok(said.slack()),
+            36 => keep(&said.adopts),
+            37 => {
+                let adopts = u32::from(said.adopts.load(Ordering::Relaxed));
+                self.machine.write_user(value, &adopts.to_le_bytes()).map(|()| 0)
+            }
+            // It cannot be taken back.
+            38 if value != 1 || all[2..] != [0; 3] => Err(Errno::EINVAL),
+            38 => keep(&said.no_gain),
+            39 => Ok(said.no_gain.load(Ordering::Relaxed).into()),
+            41 => keep(&said.small_pages),
+            42 => Ok(said.small_pages.load(Ordering::Relaxed).into()),
+            // Time is counted as it is used, and may be read; who is told of broken memory, as is usual.
+            13 => Ok(0),
+            14 => {
+                if value == 0 {
+                    Ok(0)
+                } else {
+                    Err(Errno::EINVAL)
+                }
+            }
+            25 => self.machine.write_user(value, &1_u32.to_le_bytes()).map(|()| 0),
+            34 => Ok(2),
+            40 => self
+                .machine
+                .write_user(value, &thread.clear_tid.load(Ordering::SeqCst).to_le_bytes())
+                .map(|()| 0),
             7 | 8 | 23 | 24 | 47 => self.control_rights(thread, all),
             // How root's programs get theirs: in one way.
             27 | 28 => Ok(0),

@@ -9,7 +9,42 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
 
+/// What a thread wants is not what those want that it makes.
+const RESET: u32 = 0x4000_0000;
+
+/// What a new thread wants of the scheduler, as who makes it does.
+pub(super) fn of_child((how, priority): (u32, u32)) -> (u32, u32) {
+    match how & !RESET {
+        1 | 2 if how & RESET != 0 => (0, 0),
+        kind => (kind, priority),
+    }
+}
+
+/// Processes of a group or of a user, by number, or one.
+const OF_PROCESS: u64 = 1;
+const OF_USER: u64 = 3;
+
 impl<M: Machine> Linux<'_, M> {
+    /// How requests of a process to devices are to be served.
+    pub(crate) fn io_priority(&self, thread: &Thread, [which, who, new]: [u64; 3], sets: bool) -> Answer {
+        const HIGHEST_CLASS: u32 = 3;
+        if !(OF_PROCESS..=OF_USER).contains(&(which as u32 as u64)) {
+            return Err(Errno::EINVAL);
+        }
+        let process =
+            if which == OF_PROCESS { self.process_of(thread, who)? } else { thread.process.clone() };
+        if !sets {
+            return Ok(process.said.io.load(Ordering::Relaxed).into());
+        }
+        let (class, data) = (new as u32 >> 13, new as u32 & 0x1fff);
+        if class > HIGHEST_CLASS || class == 0 && data != 0 || (class == 1 || class == 2) && data & 7 != data
+        {
+            return Err(Errno::EINVAL);
+        }
+        process.said.io.store(new as u32, Ordering::Relaxed);
+        Ok(0)
+    }
+
     /// A thread by its number, or the one that asks.
     fn thread_of(&self, thread: &Thread, tid: u64) -> Result<Option<Arc<Thread>>, Errno> {
         let tid = tid as u32;
@@ -80,11 +115,12 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let (how, priority) = self.scheduling(thread, tid, None)?;
+        let (how, flags) = (how & !RESET, u64::from(how & RESET != 0));
         let other = self.thread_of(thread, tid)?;
         let nice = other.as_deref().unwrap_or(thread).process.nice.load(Ordering::Relaxed);
         let nice = if how == 0 || how == 3 { 20_u32.wrapping_sub(nice) } else { 0 };
         let len = bytes.min(BYTES);
-        let head = Pack::default().word(len as u32).word(how).long(0).word(nice).word(priority);
+        let head = Pack::default().word(len as u32).word(how).long(flags).word(nice).word(priority);
         self.machine.write_user(to, &head.zeros_to(len as usize).0).map(|()| 0)
     }
 
@@ -108,7 +144,9 @@ impl<M: Machine> Linux<'_, M> {
         tid: u64,
         new: Option<(Option<u32>, u32)>,
     ) -> Result<(u32, u32), Errno> {
-        const RESET: u32 = 0x4000_0000;
+        if (tid as i32) < 0 {
+            return Err(Errno::EINVAL);
+        }
         let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
         let find = |process: &Arc<Process>| {
             process.threads.with(|all| all.iter().find(|one| u64::from(one.tid) == tid).cloned())
@@ -117,8 +155,8 @@ impl<M: Machine> Linux<'_, M> {
         let kept = found.as_ref().map_or(&thread.scheduling, |found| &found.scheduling);
         let (old, old_priority) = kept.with(|kept| *kept);
         if let Some((how, priority)) = new {
-            let how = how.map_or(old, |how| how & !RESET);
-            let fits = match how {
+            let how = how.unwrap_or(old);
+            let fits = match how & !RESET {
                 0 | 3 | 5 => priority == 0,
                 1 | 2 => (1..=99).contains(&priority),
                 _ => false,

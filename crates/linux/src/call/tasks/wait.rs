@@ -201,6 +201,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn waitid(&self, thread: &Thread, [kind, id, info, options, usage, _]: [u64; 6]) -> Answer {
         let meant = match kind {
             0 => -1,
+            1 if id as i32 <= 0 => return Err(Errno::EINVAL),
             1 => id as i32,
             2 => -(id as i32),
             3 => self.process_behind(thread, id)?.pid as i32,

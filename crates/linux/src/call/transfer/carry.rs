@@ -250,6 +250,11 @@ impl<M: Machine> Linux<'_, M> {
         if flags & !15 != 0 || source.is_none() && target.is_none() || to.has(flag::APPEND) {
             return Err(Errno::EINVAL);
         }
+        if let (Some(source), Some(target)) = (&source, &target)
+            && Arc::ptr_eq(source, target)
+        {
+            return Err(Errno::EINVAL);
+        }
         if source.is_some() && from_at != 0 || target.is_some() && to_at != 0 {
             return Err(Errno::ESPIPE);
         }

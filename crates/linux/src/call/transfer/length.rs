@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering;
 
-use crate::call::watches::Reached;
 use crate::areas::PAGE;
+use crate::call::watches::Reached;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -22,7 +22,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn lseek(&self, thread: &Thread, number: u64, by: i64, whence: u64) -> Answer {
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         let end = match &open.kind {
             Kind::File(inode) => inode.file().map_or(0, |file| self.file_len(file)),
             Kind::Text(text, _) => text.len() as u64,
@@ -104,7 +104,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn ftruncate(&self, thread: &Thread, number: u64, len: u64) -> Answer {
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         match &open.kind {
             Kind::File(_) if open.may_write() => {
                 let reached = Reached::of(&open).ok_or(Errno::EINVAL)?;
@@ -124,7 +124,7 @@ impl<M: Machine> Linux<'_, M> {
         const KEEP: u64 = 1;
         const HOLE: u64 = 2;
         const ZEROS: u64 = 16;
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         let Kind::File(inode) = &open.kind else { return Err(Errno::ENODEV) };
         let file = inode.file().ok_or(Errno::ENODEV)?;
         let end = at.checked_add(bytes).filter(|&end| bytes > 0 && end >> 63 == 0).ok_or(Errno::EINVAL)?;

@@ -20,7 +20,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn fsync(&self, thread: &Thread, number: u64) -> Answer {
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         match &open.kind {
             Kind::File(inode) => self.write_back(inode, 0..u64::MAX).map(|()| 0),
             Kind::Directory(_) => Ok(0),

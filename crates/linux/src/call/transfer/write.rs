@@ -1,8 +1,8 @@
 //! Bytes from a program to what is open.
 
 use super::{Load, PIECE};
-use crate::call::sockets::Extra;
 use crate::areas::PAGE;
+use crate::call::sockets::Extra;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
@@ -52,6 +52,18 @@ impl<M: Machine> Linux<'_, M> {
             }
         }
         self.each(from, at, |from, bytes, at| self.write_one(thread, &open, from, bytes, at))
+    }
+
+    /// Writes at the end of a file, from where it is on with no place, and leaves it where it is with one.
+    pub(crate) fn append(&self, thread: &Thread, number: u64, from: &[(u64, u64)], at: u64) -> Answer {
+        let open = self.open_file(thread, number)?;
+        let Kind::File(inode) = &open.kind else { return self.write(thread, number, from, None) };
+        let end = inode.file().map_or(0, |file| self.file_len(file));
+        let done = self.write(thread, number, from, Some(end))?;
+        if at == u64::MAX {
+            open.offset.with(self.machine, |offset| *offset = end + done);
+        }
+        Ok(done)
     }
 
     fn write_one(&self, thread: &Thread, open: &Open, from: u64, bytes: u64, at: Option<u64>) -> Answer {
@@ -200,10 +212,11 @@ impl<M: Machine> Linux<'_, M> {
                     {
                         return Err(Errno::EPERM);
                     }
-                    let put = self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
-                        quietmm::Error::BadRange => Errno::EFBIG,
-                        other => Errno::from(other),
-                    })?;
+                    let put =
+                        self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
+                            quietmm::Error::BadRange => Errno::EFBIG,
+                            other => Errno::from(other),
+                        })?;
                     if let Some(extents) = inode.extents().filter(|_| put > 0) {
                         let end = (at + put as u64).div_ceil(PAGE);
                         extents.with(|extents| extents.write(at / PAGE..end));
