@@ -224,7 +224,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             Kept::OnDevice | Kept::InArchive(_) => self.mm.create_file(pages)?,
         };
         let there = if matches!(kept, Kept::InArchive(_)) { bytes.div_ceil(4096) } else { 0 };
-        let content = Content::new(file, there, &self.left);
+        let content = Content::new(file, there, matches!(kept, Kept::InMemory), &self.left);
         if let Kept::InArchive(part) = kept {
             // Before its length is set: that reads the last page.
             self.machine.keep(file, part);

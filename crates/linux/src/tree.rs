@@ -114,13 +114,15 @@ pub struct Content {
     pub file: FileId,
     /// Which pages of it are there.
     pub extents: Spin<Extents>,
+    /// It lies in memory and swap alone.
+    pub in_memory: bool,
     left: Arc<Left>,
 }
 
 impl Content {
     /// Of this file, whose first pages are there.
-    pub fn new(file: FileId, there: u64, left: &Arc<Left>) -> Self {
-        Content { file, extents: Spin::new(Extents::new(there)), left: left.clone() }
+    pub fn new(file: FileId, there: u64, in_memory: bool, left: &Arc<Left>) -> Self {
+        Content { file, extents: Spin::new(Extents::new(there)), in_memory, left: left.clone() }
     }
 }
 
@@ -377,6 +379,11 @@ impl Inode {
     /// Its file, if it is one.
     pub fn file(&self) -> Option<FileId> {
         if let Body::File(content) = &self.body { Some(content.file) } else { None }
+    }
+
+    /// Whether it is a file that lies in memory and swap alone.
+    pub fn is_in_memory(&self) -> bool {
+        matches!(&self.body, Body::File(content) if content.in_memory)
     }
 
     /// Which of its pages are there, if it is a file.

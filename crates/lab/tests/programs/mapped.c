@@ -123,6 +123,14 @@ static void kinds(void) {
     FAILS(madvise(locked, PAGE, MADV_DONTNEED), EINVAL);
     CHECK(madvise(locked, PAGE, 24) == 0 && locked[0] == 0);
     CHECK(madvise(own(1), PAGE, MADV_MERGEABLE) == 0);
+    // Large pages of memory that is shared, and nothing of what is not there.
+    char *place = mmap(0, 6 << 20, PROT_NONE, OWN, -1, 0);
+    place = (char *)(((long)place + (2 << 20) - 1) & -(2L << 20));
+    char *shared = mmap(place, 2 << 20, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    FAILS(madvise(shared, 2 << 20, 25), EINVAL);
+    memset(shared, 6, 2 << 20);
+    int large = madvise(shared, 2 << 20, 25);
+    CHECK((large == 0 || errno == EINVAL) && shared[0] == 6 && shared[(2 << 20) - 1] == 6);
     char *only_read = mmap(0, PAGE, PROT_READ, OWN, -1, 0);
     FAILS(madvise(only_read, PAGE, 23), EINVAL);
 }

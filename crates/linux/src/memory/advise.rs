@@ -129,8 +129,8 @@ impl<M: Machine> Linux<'_, M> {
         if whole { Ok(0) } else { Err(Errno::ENOMEM) }
     }
 
-    /// Large pages of small ones, in each aligned piece: all of them, or it is said that one was not to be had. Where nothing is yet
-    /// nothing is done, and that is well; Linux says `EINVAL`.
+    /// Large pages of small ones, in each aligned piece: all of them, or it is said that one was not to be had. Of files those that
+    /// lie in memory alone, as on a Linux that reads no others into large pages.
     fn collapse(&self, memory: &Memory, range: Range<u64>) -> Answer {
         let aligned = |range: &Range<u64>| range.start.next_multiple_of(LARGE)..range.end & !(LARGE - 1);
         let layout = &memory.layout;
@@ -142,8 +142,21 @@ impl<M: Machine> Linux<'_, M> {
         }) {
             at = area.end;
             let inner = aligned(&(start..at));
-            if matches!(area.what, What::File { .. }) || aligned(&all).is_empty() || inner.start > inner.end {
+            let fits = match &area.what {
+                What::Own(_) => true,
+                What::File { file, shared, .. } => *shared && file.inode.is_in_memory(),
+            };
+            if !fits || aligned(&all).is_empty() || inner.start > inner.end {
                 return Err(Errno::EINVAL);
+            }
+            // Nothing becomes large where nothing is.
+            let mut there = [0; (LARGE / PAGE) as usize];
+            for piece in inner.clone().step_by(LARGE as usize) {
+                let resident =
+                    self.mm.space(memory.space).residency(pages(&(piece..piece + LARGE)), &mut there);
+                if resident.is_ok() && there.iter().all(|&there| there == 0) {
+                    return Err(Errno::EINVAL);
+                }
             }
             if inner.is_empty() {
                 continue;
