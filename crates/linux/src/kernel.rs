@@ -23,11 +23,11 @@ use crate::mailbox::Mailbox;
 use crate::messages::Queue;
 use crate::numbered::Numbered;
 use crate::open::{Files, Kind, Open, flag};
-use crate::process::{ENDED, Place, Process, Thread};
+use crate::process::{Place, Process, Thread};
 use crate::requests::Context;
 use crate::semaphores::Set;
 use crate::shared::Segment;
-use crate::signal::{self, Info, act, number};
+use crate::signal::{self, Info, number};
 use crate::socket::Names;
 use crate::sync::{Spin, key_of};
 use crate::terminal::Terminal;
@@ -121,7 +121,7 @@ pub struct Linux<'p, M: Machine> {
     epoch: u64,
     pub(crate) unknown: Spin<BTreeMap<(u64, Vec<u8>), u64>>,
     /// Nobody runs any more: the first program has ended.
-    over: AtomicBool,
+    pub(crate) over: AtomicBool,
     alarms_changed: AtomicU32,
     /// A process is being ended for want of memory.
     pub(crate) ending: AtomicBool,
@@ -387,31 +387,6 @@ impl<'p, M: Machine> Linux<'p, M> {
         let is_there =
             |path: &Vec<u8>| crate::path::walk(&from, path, true).is_ok_and(|found| found.inode.is_some());
         all.find(is_there).unwrap_or_else(|| name.to_vec())
-    }
-
-    /// Waits until the first program has ended, and then ends all others. Says how.
-    pub fn wait_for_the_first(&self) -> Ending {
-        let first = self.processes.with(|all| all.get(&1).cloned()).expect("it was started");
-        self.machine.wait(key_of(&*first), &mut || first.ended.load(Ordering::SeqCst) != 0);
-        self.over.store(true, Ordering::SeqCst);
-        loop {
-            let alive: Vec<_> = self.processes.with(|all| {
-                all.values().filter(|process| process.ended.load(Ordering::SeqCst) == 0).cloned().collect()
-            });
-            if alive.is_empty() {
-                break;
-            }
-            alive.iter().for_each(|process| self.kill(process, number::KILL));
-            self.nap(1_000_000);
-        }
-        self.processes.with(BTreeMap::clear);
-        self.settle();
-        let status = first.ended.load(Ordering::SeqCst) as u32;
-        if status & 0x7f != 0 {
-            Ending::Signal(status as u8 & 0x7f)
-        } else {
-            Ending::Code((status >> 8) as u8)
-        }
     }
 
     /// Whoever serves alarms of programs: never returns.
@@ -700,120 +675,6 @@ impl<'p, M: Machine> Linux<'p, M> {
         }
         self.force(thread, Info { signal, code, word, value: 0 });
         self.leave(thread, frame, None)
-    }
-
-    /// The thread that runs here ends.
-    pub(crate) fn end_thread(&self, thread: &Arc<Thread>) {
-        let process = &thread.process;
-        self.leave_locks(thread);
-        let clear = thread.clear_tid.load(Ordering::SeqCst);
-        if clear != 0 && self.machine.write_user(clear, &0_u32.to_le_bytes()).is_ok() {
-            let word = self.futex_word(thread, clear, false);
-            self.wake_futex(word, 1, u32::MAX);
-        }
-        if thread.within.with(|within| *within) != [u64::MAX; 4] {
-            // Another thread has its task next.
-            self.machine.stay_within([u64::MAX; 4]);
-        }
-        self.machine.enter_space(None);
-        process.spent[0].fetch_add(thread.spent(self.now()), Ordering::Relaxed);
-        self.tracee_ended(thread);
-        let last = process.threads.with(|threads| {
-            threads.retain(|other| !Arc::ptr_eq(other, thread));
-            threads.is_empty()
-        });
-        // Whoever waits for a lock of its sees that it is gone.
-        self.futexes.wake_heirs().iter().for_each(|sleeper| self.machine.wake(key_of(&**sleeper)));
-        if last {
-            self.end_process(process);
-        }
-        self.settle();
-        self.hear(thread);
-    }
-
-    fn end_process(&self, process: &Arc<Process>) {
-        let files = process.files.with(|files| core::mem::replace(files, Files::new()));
-        files.each(|open| self.closes(open));
-        drop(files);
-        self.left.flights.let_go(true);
-        self.leaves_terminal(process, true);
-        process.timers.with(BTreeMap::clear);
-        self.undo(process);
-        self.end_contexts(process.pid);
-        if self.locks.with(|locks| locks.end(process.pid)) {
-            self.changed(key_of(&self.locks));
-        }
-        if let Some(memory) = process.memory.with(Option::take) {
-            self.leaves_space(process, &memory);
-        }
-        self.settle();
-        // Its children are those of whoever above it adopts them, or nobody's.
-        let heir = self.who_adopts(process);
-        let orphans: Vec<_> = self.processes.with(|all| {
-            let mine = |child: &&Arc<Process>| child.parent.load(Ordering::SeqCst) == process.pid;
-            all.values().filter(mine).cloned().collect()
-        });
-        for child in orphans {
-            child.parent.store(heir.as_ref().map_or(0, |heir| heir.pid), Ordering::SeqCst);
-            let signal = child.with_parent.load(Ordering::Relaxed);
-            if signal != 0 && child.ended.load(Ordering::SeqCst) == 0 {
-                self.kill(&child, signal);
-            }
-            if child.ended.load(Ordering::SeqCst) != 0 {
-                match heir {
-                    Some(_) => self.tell_end(&child),
-                    None => drop(self.processes.with(|all| all.remove(&child.pid))),
-                }
-            }
-            self.let_orphan_go_on(&child);
-        }
-        let status = process.dying.load(Ordering::SeqCst) | ENDED;
-        process.borrows.store(false, Ordering::SeqCst);
-        process.ended.store(status, Ordering::SeqCst);
-        self.tracer_ended(process);
-        if self.tells_tracer_of_end(process) {
-            self.changed(key_of(&**process));
-        } else {
-            self.tell_end(process);
-        }
-    }
-
-    /// Who has said that the children of a process that ends are its own from then on: the first above it.
-    fn who_adopts(&self, process: &Process) -> Option<Arc<Process>> {
-        self.processes.with(|all| {
-            let mut above = all.get(&process.parent.load(Ordering::SeqCst));
-            while let Some(next) = above {
-                let lives = next.dying.load(Ordering::SeqCst) == 0;
-                if lives && next.said.adopts.load(Ordering::Relaxed) {
-                    return Some(next.clone());
-                }
-                above = all.get(&next.parent.load(Ordering::SeqCst));
-            }
-            None
-        })
-    }
-
-    /// The parent of a process that has ended hears of it, and the process goes if nobody wants to.
-    pub(crate) fn tell_end(&self, process: &Arc<Process>) {
-        let parent = process.parent.load(Ordering::SeqCst);
-        let parent = self.processes.with(|all| all.get(&parent).cloned());
-        let wanted = parent.as_ref().is_some_and(|parent| {
-            let action = parent.action(number::CHILD);
-            let traces = process.tracing.by.load(Ordering::SeqCst) == parent.pid;
-            traces || action.handler != 1 && action.flags & act::NO_WAIT == 0
-        });
-        if !wanted && process.pid != 1 {
-            self.processes.with(|all| all.remove(&process.pid));
-        }
-        self.changed(key_of(&**process));
-        if let Some(parent) = parent {
-            if process.ends_with != 0 {
-                let word = u64::from(process.pid);
-                let (code, value) = how_ended(process.ended.load(Ordering::SeqCst));
-                self.post(&parent, None, Info { signal: process.ends_with, code, word, value });
-            }
-            self.machine.wake(key_of(&*parent));
-        }
     }
 
     /// Whether the first program has ended.

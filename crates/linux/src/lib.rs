@@ -31,6 +31,7 @@ mod connections;
 mod deliver;
 mod described;
 pub mod elf;
+mod ending;
 mod epoll;
 pub mod errno;
 mod exec;

@@ -176,6 +176,7 @@ static void holes(void) {
     FAILS(madvise(own(1), PAGE, MADV_REMOVE), EINVAL);
     char *mine = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
     FAILS(madvise(mine, PAGE, MADV_REMOVE), EACCES);
+    FAILS(fallocate(memfd_create("mapped", 0), FALLOC_FL_ZERO_RANGE, 0, PAGE), EOPNOTSUPP);
 }
 
 // A file in memory that cannot become a program.

@@ -6,6 +6,7 @@ mod control;
 mod epoll;
 mod futex;
 mod hearers;
+mod keeps;
 mod keys;
 mod listing;
 mod locks;
@@ -33,6 +34,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use attributes::Of;
+use keeps::keeps;
 use names::Times;
 pub use number::name;
 use number::number as n;
@@ -48,85 +50,6 @@ use crate::process::Thread;
 /// Whether a call that went well has set all registers itself.
 pub fn replaces_registers(number: u64) -> bool {
     matches!(number, n::execve | n::execveat | n::rt_sigreturn)
-}
-
-/// Whether a call has the kernel keep something for the program: what is open, named, mapped, sent or run.
-fn keeps(number: u64) -> bool {
-    matches!(
-        number,
-        n::open
-            | n::openat
-            | n::openat2
-            | n::creat
-            | n::dup
-            | n::dup2
-            | n::dup3
-            | n::fcntl
-            | n::pipe
-            | n::pipe2
-            | n::eventfd
-            | n::eventfd2
-            | n::memfd_create
-            | n::epoll_create
-            | n::epoll_create1
-            | n::epoll_ctl
-            | n::timerfd_create
-            | n::signalfd
-            | n::signalfd4
-            | n::timer_create
-            | n::shmget
-            | n::shmat
-            | n::semget
-            | n::semop
-            | n::semtimedop
-            | n::msgget
-            | n::msgsnd
-            | n::add_key
-            | n::keyctl
-            | n::mq_open
-            | n::mq_timedsend
-            | n::io_setup
-            | n::pidfd_open
-            | n::pidfd_getfd
-            | n::inotify_init
-            | n::inotify_init1
-            | n::inotify_add_watch
-            | n::socket
-            | n::socketpair
-            | n::accept
-            | n::accept4
-            | n::bind
-            | n::connect
-            | n::sendto
-            | n::sendmsg
-            | n::sendmmsg
-            | n::setxattr
-            | n::lsetxattr
-            | n::fsetxattr
-            | n::mkdir
-            | n::mknod
-            | n::mknodat
-            | n::splice
-            | n::mkdirat
-            | n::link
-            | n::linkat
-            | n::symlink
-            | n::symlinkat
-            | n::rename
-            | n::renameat
-            | n::renameat2
-            | n::mmap
-            | n::mremap
-            | n::mprotect
-            | n::pkey_mprotect
-            | n::brk
-            | n::clone
-            | n::clone3
-            | n::fork
-            | n::vfork
-            | n::execve
-            | n::execveat
-    )
 }
 
 /// "The current directory", where a directory's number is meant.

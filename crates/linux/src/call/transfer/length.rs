@@ -134,6 +134,10 @@ impl<M: Machine> Linux<'_, M> {
         if !matches!(mode & !KEEP, 0 | HOLE | ZEROS) || mode == HOLE {
             return Err(Errno::EOPNOTSUPP);
         }
+        // As of all files in memory on Linux.
+        if mode & ZEROS != 0 && inode.is_in_memory() {
+            return Err(Errno::EOPNOTSUPP);
+        }
         if mode & (HOLE | ZEROS) != 0 {
             self.punch(inode, at, bytes)?;
         }
