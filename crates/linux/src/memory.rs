@@ -1,6 +1,7 @@
 //! The calls that change what is mapped: each is a few of the core's, and a change in the list of areas.
 
 mod advise;
+mod cut;
 mod grow;
 mod inherit;
 mod limits;
@@ -113,6 +114,12 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
         };
+        if let What::File { file, shared: false, .. } = &what
+            && let crate::tree::Body::File(content) = &file.inode.body
+        {
+            // SeqCst: partner of the load in `drop_copies`.
+            content.is_copied.store(true, Ordering::SeqCst);
+        }
         self.mm.space(space).map(pages(&range), backing, prot(of))?;
         if of & rights::WRITE != 0 {
             what.is_written();

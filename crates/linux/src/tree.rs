@@ -116,13 +116,21 @@ pub struct Content {
     pub extents: Spin<Extents>,
     /// It lies in memory and swap alone.
     pub in_memory: bool,
+    /// Programs map it to write to copies of their own, or did.
+    pub is_copied: AtomicBool,
     left: Arc<Left>,
 }
 
 impl Content {
     /// Of this file, whose first pages are there.
     pub fn new(file: FileId, there: u64, in_memory: bool, left: &Arc<Left>) -> Self {
-        Content { file, extents: Spin::new(Extents::new(there)), in_memory, left: left.clone() }
+        Content {
+            file,
+            extents: Spin::new(Extents::new(there)),
+            in_memory,
+            is_copied: AtomicBool::new(false),
+            left: left.clone(),
+        }
     }
 }
 

@@ -179,6 +179,25 @@ static void holes(void) {
     FAILS(fallocate(memfd_create("mapped", 0), FALLOC_FL_ZERO_RANGE, 0, PAGE), EOPNOTSUPP);
 }
 
+// What a program has of its own of a file goes with the pages that the file loses, in memory or not, and stays over a hole.
+static void shorter(void) {
+    for (int kind = 0; kind < 4; kind++) {
+        char name[] = "/tmp/mapped-XXXXXX";
+        int file = kind & 1 ? memfd_create("mapped", 0) : mkstemp(name);
+        if (!(kind & 1)) unlink(name);
+        CHECK(ftruncate(file, 4 * PAGE) == 0);
+        char *map = mmap(0, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+        map[0] = 1, map[PAGE] = 2, map[2 * PAGE] = 3;
+        if (kind & 2) CHECK(madvise(map, 3 * PAGE, MADV_PAGEOUT) == 0);
+        CHECK(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, PAGE, PAGE) == 0 && load(map + PAGE) == 2);
+        CHECK(ftruncate(file, PAGE + 1) == 0 && load(map + 2 * PAGE) == -SIGBUS && load(map + PAGE) == 2);
+        CHECK(ftruncate(file, 4 * PAGE) == 0);
+        CHECK(load(map) == 1 && load(map + PAGE) == 2 && load(map + 2 * PAGE) == 0);
+        munmap(map, 4 * PAGE);
+        close(file);
+    }
+}
+
 // A file in memory that cannot become a program.
 static void sealed(void) {
     int file = memfd_create("mapped", 8);
@@ -193,7 +212,7 @@ int main(int count, char **arguments) {
     struct {
         const char *name;
         void (*part)(void);
-    } parts[] = {{"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"sealed", sealed}};
+    } parts[] = {{"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}};
     for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (count > 1 && strcmp(arguments[1], parts[i].name)) continue;
         wrong = 0;

@@ -84,6 +84,7 @@ impl<M: Machine> Linux<'_, M> {
         if len > self.file_len(file) {
             self.within_limit(thread, len - 1, 1)?;
         }
+        let now = self.file_len(file);
         self.unless_sealed(inode, |seals| {
             let now = self.file_len(file);
             if seals & seal::SHRINK != 0 && len < now || seals & seal::GROW != 0 && len > now {
@@ -98,6 +99,9 @@ impl<M: Machine> Linux<'_, M> {
             }
             Ok(())
         })?;
+        if len < now {
+            self.drop_copies(inode, len.div_ceil(PAGE));
+        }
         inode.touch(self.clock());
         self.happened_at(reached, crate::watches::event::MODIFY);
         Ok(0)
