@@ -5,13 +5,13 @@
 //! | [`machine`] | what a machine must offer: tasks in ring 3, copies to and from a program, an alarm, a console |
 //! | [`frame`] | the registers of a program that has entered the kernel |
 //! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
-//! | [`archive`], `furnish`, [`tree`], [`path`], `open` | the files: what came with the machine, what is there besides, directories, names, what is open |
+//! | [`archive`], `furnish`, [`tree`], [`path`], `open`, `extents` | the files: what came with the machine, what is there besides, directories, names, what is open, which pages are there |
 //! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `stop` | what programs tell each other |
 //! | `trace` | how one looks into another and steers it |
 //! | `numbered`, `semaphores`, `messages`, `shared`; `mailbox`; `keys` | the same by System V; by POSIX; keys |
 //! | `epoll`, `timer`, `requests`, `hearer` | what they wait for, or hear by a signal |
 //! | [`areas`], `memory` | what a program has mapped where, and the calls that change it |
-//! | `process`, `usage`, `kernel`, `shortage` | processes and threads; what they have used; what they all share; who ends when memory does |
+//! | `process`, `said`, `usage`, `kernel`, `ending`, `shortage` | processes and threads; what they say of themselves; what they have used; what they all share; how they end; who ends when memory does |
 //! | `call` | the system calls themselves, by number |
 //!
 //! Nothing of memory management is in here: frames, tables, faults, copies on writing, page caches, reclaim and flushes are the

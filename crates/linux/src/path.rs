@@ -76,7 +76,7 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
         return Err(Errno::EXDEV);
     }
     let mut at = if path[0] == b'/' { root.clone() } else { from.directory.clone() };
-    let mount = is_of_proc(from, &at);
+    let mount = within.one_mount && is_of_proc(from, &at);
     // What is left of the path, and of the links on the way, the next one last: as they are, since they may name very much.
     let mut left: Vec<(Vec<u8>, usize)> = alloc::vec![(path.to_vec(), 0)];
     let directory_meant = path.ends_with(b"/") || path.ends_with(b"/.");

@@ -30,9 +30,11 @@ impl Wanted {
 impl<M: Machine> Linux<'_, M> {
     /// Whether a process may have so much more mapped.
     pub(super) fn may_have(&self, thread: &Thread, layout: &Layout, wanted: Wanted) -> Result<(), Errno> {
-        if wanted.counts {
+        let memory = self.machine.memory().0;
+        // Less than all memory is never too much.
+        if wanted.counts && wanted.bytes > memory << 10 {
             let swap: u64 = self.mm.swap().usage().slots * 4;
-            let all = (self.machine.memory().0 + swap) << 10;
+            let all = (memory + swap) << 10;
             if wanted.bytes > all.saturating_mul(TIMES) {
                 return Err(Errno::ENOMEM);
             }
