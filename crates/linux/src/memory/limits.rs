@@ -9,6 +9,8 @@ use crate::process::{Layout, Thread, limit};
 /// How many times all memory and swap a program may ask for at once. Linux refuses what is more than all there is; programs come here
 /// from larger machines.
 const TIMES: u64 = 16;
+/// What is never too much, and costs no look at how much there is: no machine has less than 16 MiB.
+const NEVER: u64 = TIMES * (16 << 20);
 
 /// What a mapping wants to have.
 #[derive(Clone, Copy)]
@@ -30,11 +32,9 @@ impl Wanted {
 impl<M: Machine> Linux<'_, M> {
     /// Whether a process may have so much more mapped.
     pub(super) fn may_have(&self, thread: &Thread, layout: &Layout, wanted: Wanted) -> Result<(), Errno> {
-        let memory = self.machine.memory().0;
-        // Less than all memory is never too much.
-        if wanted.counts && wanted.bytes > memory << 10 {
+        if wanted.counts && wanted.bytes > NEVER {
             let swap: u64 = self.mm.swap().usage().slots * 4;
-            let all = (memory + swap) << 10;
+            let all = (self.machine.memory().0 + swap) << 10;
             if wanted.bytes > all.saturating_mul(TIMES) {
                 return Err(Errno::ENOMEM);
             }
