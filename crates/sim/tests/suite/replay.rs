@@ -603,6 +603,24 @@ fn a_thread_begins_when_it_began_and_wakes_when_it_woke() {
 }
 
 #[test]
+fn whoever_sleeps_as_its_first_act_does_not_begin_when_it_wakes() {
+    const MS: u64 = 1_000_000;
+    // It is made, runs for a moment and sleeps until the other one, whose CPU it then has, has ended; all that is known of it is from then.
+    let events = [
+        (0, 0, (0, 0, start(0, false))),
+        (0, 0, (1, 0, start(0, true))),
+        (MS, 1, (0, MS, What::Name("works"))),
+        (20 * MS, 1, (0, 19 * MS, What::End)),
+        (21 * MS, 1, (1, MS / 10, What::Sleep { ns: 20 * MS })),
+        (21 * MS, 1, (1, 0, What::End)),
+    ];
+    let machine = machine("uma-8").with_cpus(2).expect("a machine");
+    let report = run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) });
+    let elapsed = report.figure("elapsed_s");
+    assert!((0.021..0.0212).contains(&elapsed), "{elapsed}");
+}
+
+#[test]
 fn a_sleep_lasts_as_long_and_a_join_as_long_as_it_must() {
     let slept = [(0, 0, start(0, false)), (0, 1_000_000, What::Sleep { ns: 30_000_000 })];
     let elapsed = run(&replay(&slept, 2)).figure("elapsed_s");

@@ -290,7 +290,9 @@ impl Planner {
         {
             let until = at.saturating_sub(ran).saturating_sub(what.took());
             if until > made {
-                self.sleep(thread, until - made, (made, until), cpu);
+                // Of one that slept next the event is from when it came back: who had a CPU just before that has nothing to do with its beginning.
+                let after = if matches!(what, What::Sleep { .. }) { None } else { self.before(thread, cpu) };
+                self.step(thread, Step::Sleep { ns: until - made, since: made, until, cpu, after });
             }
         }
         let left = self.left[thread as usize].take();
@@ -299,7 +301,8 @@ impl Planner {
             What::Sleep { ns } => {
                 let ns = ns.min(LONGEST);
                 let away = left.map_or((at.saturating_sub(ns), at), |left| (left.since, left.until));
-                self.sleep(thread, ns, away, cpu);
+                let after = self.before(thread, cpu);
+                self.step(thread, Step::Sleep { ns, since: away.0, until: away.1, cpu, after });
             }
             What::Join(other) => self.join(thread, other),
             What::Exec(_) => self.exec(thread, space),
@@ -358,14 +361,12 @@ impl Planner {
         }
     }
 
-    /// It is on no CPU for a while, and comes back to one that somebody else may have had until then.
-    fn sleep(&mut self, thread: u32, ns: u64, (since, until): (u64, u64), cpu: u16) {
-        let before = self.last_on.get(&cpu).filter(|&&other| other != thread);
-        let after = before.map(|&other| self.here(other)).filter(|done| done.steps > 0);
-        if let Some(done) = after {
-            self.order.awaited(done);
-        }
-        self.step(thread, Step::Sleep { ns, since, until, cpu, after });
+    /// It comes to a CPU that somebody else may have had until then: how far that one was.
+    fn before(&mut self, thread: u32, cpu: u16) -> Option<Done> {
+        let other = *self.last_on.get(&cpu).filter(|&&other| other != thread)?;
+        let done = Some(self.here(other)).filter(|done| done.steps > 0)?;
+        self.order.awaited(done);
+        Some(done)
     }
 
     fn step(&mut self, thread: u32, step: Step) {
@@ -504,6 +505,11 @@ impl Planner {
     fn populate(&mut self, thread: u32, space: u32, pages: Pages, write: bool) {
         self.mended += u64::from(pages.count > MOST_POPULATED);
         for page in pages.start..pages.end().min(pages.start + MOST_POPULATED) {
+            if write {
+                // The call is one that finds its pages without a fault which would tell what Linux showed there: a small page of zeros, or a
+                // large one, which it replaces with one flush for 512.
+                self.spaces[space as usize].fill(page);
+            }
             self.touch(thread, space, page, write, 1);
         }
     }

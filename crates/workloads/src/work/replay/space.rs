@@ -171,6 +171,12 @@ impl Space {
         self.around.extend(came.into_iter().filter(|other| !self.filled.contains(other)));
     }
 
+    /// Something else than before may be there.
+    pub fn fill(&mut self, page: u64) {
+        self.zeros.remove(&page);
+        self.around.remove(&page);
+    }
+
     /// What Linux takes out, and flushes, before a write to the page, which this core does not have there.
     pub fn shows(&self, page: u64) -> Option<Shown> {
         if self.zeros.contains(&page) {

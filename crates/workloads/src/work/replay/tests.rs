@@ -577,6 +577,11 @@ fn pages_come_at_once_where_they_may_and_are_flushed_when_they_get_cold() {
     assert_eq!((flushes(&[touch(101)]), flushes(&[advise(4, 100, 4)])), (2, 1));
     assert_eq!(flushes(&[advise(4, 100, 4), touch(101)]), 2);
     assert!(steps(&[advise(4, 100, 4)]).contains(&drop));
+    // A write that tells by a fault of what it found replaces that; one that brings all at once does not say what Linux showed there.
+    let replaced = |write| {
+        steps(&[advise(22, 100, 2), write]).iter().filter(|step| matches!(step, Step::Replace { .. })).count()
+    };
+    assert_eq!((replaced(touch(100)), replaced(advise(23, 100, 2))), (1, 0));
     // Nobody's page of zeros.
     assert_eq!(steps(&[advise(22, 100, 2), again]), [&touched(100..102, false)[..], &[cold]].concat());
 }
