@@ -43,6 +43,24 @@ pub enum What<F> {
     },
 }
 
+/// What a mapping wants to have.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// So much.
+    pub bytes: u64,
+    /// It is the program's own to write.
+    pub is_data: bool,
+    /// Memory is to be there for it.
+    pub counts: bool,
+}
+
+impl Wanted {
+    /// More of what is there already.
+    pub fn more(bytes: u64, of: u8) -> Wanted {
+        Wanted { bytes, is_data: of & rights::WRITE != 0, counts: of & rights::WRITE != 0 }
+    }
+}
+
 /// An area: addresses that show the same thing with the same rights.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Area<F> {

@@ -14,14 +14,13 @@ use core::sync::atomic::Ordering;
 
 use quietmm::{Backing, Error, PageNumber, PageRange, Prot, SpaceId, UserAccess};
 
-use crate::areas::{Area, PAGE, What, rights};
+use crate::areas::{Area, PAGE, Wanted, What, rights};
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Kept, Linux};
 use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::{Layout, Mapped, Memory, Thread};
 use crate::tree::seal;
-use limits::Wanted;
 
 /// Where programs may have memory: from the first address that the core maps up to below the stack.
 pub const WITHIN: Range<u64> = 0x1_0000..0x7fff_f7ff_f000;

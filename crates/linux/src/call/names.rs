@@ -7,8 +7,6 @@ mod stat;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-pub(crate) use owner::Times;
-
 use super::HERE;
 use super::watches::Reached;
 use crate::errno::{Answer, Errno};
@@ -25,6 +23,14 @@ use crate::watches::event;
 /// The file itself that has a number, with an empty path.
 const EMPTY_PATH: u64 = 0x1000;
 const NO_FOLLOW: u64 = 0x100;
+
+/// How times are written: each as seconds and a part of one, or seconds alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    Nanoseconds,
+    Microseconds,
+    Seconds,
+}
 
 impl<M: Machine> Linux<'_, M> {
     /// Walks from a directory, or from the current one.

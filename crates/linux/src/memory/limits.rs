@@ -1,6 +1,6 @@
 //! How much a process may have mapped.
 
-use crate::areas::{What, rights};
+use crate::areas::{Wanted, What, rights};
 use crate::errno::Errno;
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -11,23 +11,6 @@ use crate::process::{Layout, Thread, limit};
 const TIMES: u64 = 16;
 /// What is never too much, and costs no look at how much there is: no machine has less than 16 MiB.
 const NEVER: u64 = TIMES * (16 << 20);
-
-/// What a mapping wants to have.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    pub bytes: u64,
-    /// It is the program's own to write.
-    pub is_data: bool,
-    /// Memory is to be there for it.
-    pub counts: bool,
-}
-
-impl Wanted {
-    /// More of what is there already.
-    pub fn more(bytes: u64, of: u8) -> Wanted {
-        Wanted { bytes, is_data: of & rights::WRITE != 0, counts: of & rights::WRITE != 0 }
-    }
-}
 
 impl<M: Machine> Linux<'_, M> {
     /// Whether a process may have so much more mapped.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{EMPTY_PATH, NO_FOLLOW};
+use super::{EMPTY_PATH, NO_FOLLOW, Times};
 use crate::call::HERE;
 use crate::call::watches::Reached;
 use crate::errno::{Answer, Errno};
@@ -154,12 +154,4 @@ impl<M: Machine> Linux<'_, M> {
         }
         set(&self.reach(thread, directory, path, flags & NO_FOLLOW == 0)?)
     }
-}
-
-/// How times are written: each as seconds and a part of one, or seconds alone.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Times {
-    Nanoseconds,
-    Microseconds,
-    Seconds,
 }
