@@ -506,8 +506,7 @@ impl Planner {
         self.mended += u64::from(pages.count > MOST_POPULATED);
         for page in pages.start..pages.end().min(pages.start + MOST_POPULATED) {
             if write {
-                // The call is one that finds its pages without a fault which would tell what Linux showed there: a small page of zeros, or a
-                // large one, which it replaces with one flush for 512.
+                // No fault tells what Linux showed there, a page of zeros or nothing: it is taken for nothing.
                 self.spaces[space as usize].fill(page);
             }
             self.touch(thread, space, page, write, 1);
