@@ -103,12 +103,13 @@ static uint64_t now(void *context) {
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-// A CPU that spins lets the host's other threads run: there may be fewer processors than CPUs.
+// A CPU that spins lets the host's other threads run: there may be fewer processors than CPUs. It sleeps, for as short as can be: where other
+// programs want the processors, who yields waits for all of them each time, and who wakes does not.
 static void pause_for(void *context, uint32_t ns) {
     (void)context;
     (void)ns;
     take_interrupt();
-    sched_yield();
+    nanosleep(&(struct timespec){.tv_nsec = 1}, NULL);
 }
 
 // Each CPU has one task, so whoever waits looks again and again, as a halted CPU would after each interrupt.
