@@ -1,7 +1,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "machine.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
