@@ -1,16 +1,13 @@
 // What programs ask in calls that are seldom made: of how files are opened and named, of pipes, of clocks, of what a process says of
 // itself, and of new processes. A line for each part with how many checks failed.
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/openat2.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -22,16 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int wrong;
-
-static void check(int right, const char *what) {
-    if (!right) {
-        wrong++;
-        fprintf(stderr, "%s: not so (%s)\n", what, strerror(errno));
-    }
-}
-#define CHECK(x) check((x), #x)
-#define FAILS(x, error) check((errno = 0, (long)(x) == -1 && errno == (error)), #x)
+#include "checks.h"
 
 static int here, inside;
 
@@ -191,17 +179,8 @@ int main(int count, char **arguments) {
     inside = openat(here, "inside", O_DIRECTORY | O_RDONLY);
     int file = openat(here, "file", O_CREAT | O_RDWR, 0600);
     CHECK(write(file, "hello", 5) == 5);
-    struct {
-        const char *name;
-        void (*part)(void);
-    } parts[] = {{"ways", ways}, {"names", names}, {"pipes", pipes}, {"times", times}, {"says", says}, {"children", children}};
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (count > 1 && strcmp(arguments[1], parts[i].name)) continue;
-        wrong = 0;
-        parts[i].part();
-        printf("%s: %d\n", parts[i].name, wrong);
-        fflush(stdout);
-    }
+    const struct part parts[] = {{"ways", ways}, {"names", names}, {"pipes", pipes}, {"times", times}, {"says", says}, {"children", children}};
+    PLAY(parts, count, arguments);
     const char *all[] = {"second", "new", "file", "link", "root", "inside/up"};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) unlinkat(here, all[i], 0);
     unlinkat(here, "inside/below", AT_REMOVEDIR);

@@ -1,13 +1,10 @@
 // What programs map in ways that are seldom asked for, and which pages of files are there. A line for each part with how many checks
 // failed.
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
@@ -15,19 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checks.h"
+
 #define PAGE 4096L
 #define OWN (MAP_PRIVATE | MAP_ANONYMOUS)
 
-static int wrong;
-
-static void check(int right, const char *what) {
-    if (!right) {
-        wrong++;
-        fprintf(stderr, "%s: not so (%s)\n", what, strerror(errno));
-    }
-}
-#define CHECK(x) check((x), #x)
-#define FAILS(x, error) check((errno = 0, (long)(x) == -1 && errno == (error)), #x)
 
 static sigjmp_buf back;
 
@@ -209,16 +198,7 @@ static void sealed(void) {
 int main(int count, char **arguments) {
     signal(SIGSEGV, on);
     signal(SIGBUS, on);
-    struct {
-        const char *name;
-        void (*part)(void);
-    } parts[] = {{"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}};
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (count > 1 && strcmp(arguments[1], parts[i].name)) continue;
-        wrong = 0;
-        parts[i].part();
-        printf("%s: %d\n", parts[i].name, wrong);
-        fflush(stdout);
-    }
+    const struct part parts[] = {{"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}};
+    PLAY(parts, count, arguments);
     return 0;
 }

@@ -2,16 +2,13 @@
 // its own, and a line for each part with how many failed.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
@@ -26,16 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int wrong;
-
-static void check(int right, const char *what) {
-    if (!right) {
-        wrong++;
-        fprintf(stderr, "%s: not so (%s)\n", what, strerror(errno));
-    }
-}
-#define CHECK(x) check((x), #x)
-#define FAILS(x, error) check((errno = 0, (x) == -1 && errno == (error)), #x)
+#include "checks.h"
 
 static struct sockaddr_in at(const char *host, int port) {
     struct sockaddr_in all = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -385,15 +373,8 @@ static void rights(void) {
     CHECK(unlink("run") == 0 && rmdir("open") == 0 && rmdir("closed") == 0 && chdir("/") == 0 && rmdir("/tmp/quietmm-names") == 0);
 }
 
-int main(void) {
-    struct {
-        const char *name;
-        void (*part)(void);
-    } parts[] = {{"ports", ports}, {"ended", ended}, {"urgent", urgent}, {"described", described}, {"watched", watched}, {"nameless", nameless}, {"rights", rights}};
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        wrong = 0;
-        parts[i].part();
-        printf("%s: %d\n", parts[i].name, wrong);
-    }
+int main(int count, char **arguments) {
+    const struct part parts[] = {{"ports", ports}, {"ended", ended}, {"urgent", urgent}, {"described", described}, {"watched", watched}, {"nameless", nameless}, {"rights", rights}};
+    PLAY(parts, count, arguments);
     return 0;
 }

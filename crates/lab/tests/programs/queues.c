@@ -2,7 +2,6 @@
 // line for each part with how many failed.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/aio_abi.h>
@@ -14,8 +13,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -23,16 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int wrong;
-
-static void check(int right, const char *what) {
-    if (!right) {
-        wrong++;
-        fprintf(stderr, "%s: not so (%s)\n", what, strerror(errno));
-    }
-}
-#define CHECK(x) check((x), #x)
-#define FAILS(x, error) check((errno = 0, (x) == -1 && errno == (error)), #x)
+#include "checks.h"
 
 static volatile sig_atomic_t heard, by, with;
 static void hear(int signal, siginfo_t *info, void *unused) {
@@ -273,15 +261,8 @@ static void ports(void) {
     close(a);
 }
 
-int main(void) {
-    struct {
-        const char *name;
-        void (*part)(void);
-    } parts[] = {{"mailboxes", mailboxes}, {"requests", requests}, {"network", network}, {"ports", ports}};
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        wrong = 0;
-        parts[i].part();
-        printf("%s: %d\n", parts[i].name, wrong);
-    }
+int main(int count, char **arguments) {
+    const struct part parts[] = {{"mailboxes", mailboxes}, {"requests", requests}, {"network", network}, {"ports", ports}};
+    PLAY(parts, count, arguments);
     return 0;
 }

@@ -1,13 +1,10 @@
 // What programs are told: by signals, of what comes and what happens in directories; of memory that was used; of namespaces and keys. A line for
 // each part with how many checks failed.
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -18,16 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int wrong;
-
-static void check(int right, const char *what) {
-    if (!right) {
-        wrong++;
-        fprintf(stderr, "%s: not so (%s)\n", what, strerror(errno));
-    }
-}
-#define CHECK(x) check((x), #x)
-#define FAILS(x, error) check((errno = 0, (x) == -1 && errno == (error)), #x)
+#include "checks.h"
 
 // Signals that came: how many, and the last.
 static volatile int count;
@@ -210,16 +198,7 @@ static void keys(void) {
 
 int main(int count, char **arguments) {
     CHECK(setpgid(0, 0) == 0 || getpgrp() == getpid());
-    struct {
-        const char *name;
-        void (*part)(void);
-    } parts[] = {{"comes", comes}, {"notes", notes}, {"used", used}, {"spaces", spaces}, {"keys", keys}};
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (count > 1 && strcmp(arguments[1], parts[i].name)) continue;
-        wrong = 0;
-        parts[i].part();
-        printf("%s: %d\n", parts[i].name, wrong);
-        fflush(stdout);
-    }
+    const struct part parts[] = {{"comes", comes}, {"notes", notes}, {"used", used}, {"spaces", spaces}, {"keys", keys}};
+    PLAY(parts, count, arguments);
     return 0;
 }

@@ -1,16 +1,13 @@
 // Processes that look into others and steer them (`ptrace`), and their memory: a line for each part with how many checks failed.
 #define _GNU_SOURCE
 #include <elf.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -20,16 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static int wrong;
-
-static void check(int right, const char *what) {
-    if (!right) {
-        wrong++;
-        fprintf(stderr, "%s: not so (%s)\n", what, strerror(errno));
-    }
-}
-#define CHECK(x) check((x), #x)
-#define FAILS(x, error) check((errno = 0, (x) == -1 && errno == (error)), #x)
+#include "checks.h"
 
 // As the kernel has it: the C library gives what was peeked as the answer.
 static long ask(long request, pid_t pid, unsigned long at, void *data) {
@@ -472,16 +460,7 @@ static void apart(void) {
 
 int main(int count, char **arguments) {
     if (count > 1 && !strcmp(arguments[1], "said")) return 12;
-    struct {
-        const char *name;
-        void (*part)(void);
-    } parts[] = {{"calls", calls}, {"memory", memory}, {"signals", signals}, {"steps", steps}, {"made", made}, {"others", others}, {"apart", apart}};
-    for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++) {
-        if (count > 1 && strcmp(arguments[1], parts[i].name)) continue;
-        wrong = 0;
-        parts[i].part();
-        printf("%s: %d\n", parts[i].name, wrong);
-        fflush(stdout);
-    }
+    const struct part parts[] = {{"calls", calls}, {"memory", memory}, {"signals", signals}, {"steps", steps}, {"made", made}, {"others", others}, {"apart", apart}};
+    PLAY(parts, count, arguments);
     return 0;
 }
