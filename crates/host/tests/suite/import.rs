@@ -383,6 +383,10 @@ fn threads_of_a_process_that_was_captured_while_it_ran_are_in_one_space_where_no
     let fork = " prog  100 [000]  10.000150:  raw_syscalls:sys_enter: NR 57 (0, 0, 0, 0, 0, 0)\n";
     let forked = call(100, 100) + fork + &call(101, 200);
     assert_eq!(spaces(&forked), (2, note(4, "a process of its own").to_vec()));
+    // Until then, and no longer.
+    let fork_fails = " prog  100 [000]  10.000160:  raw_syscalls:sys_exit: NR 57 = -12\n";
+    let failed = call(100, 100) + fork + fork_fails + &call(101, 200);
+    assert_eq!(spaces(&failed), (1, note(5, "one of the process that came first").to_vec()));
     // Its lines may say it.
     let named = two.replace(" 100 ", " 99/100 ").replace(" 101 ", " 98/101 ");
     assert_eq!(spaces(&named), (2, vec![]));
