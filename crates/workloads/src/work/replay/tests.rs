@@ -11,11 +11,11 @@ use std::vec::Vec;
 
 use proptest::collection::vec as list;
 use proptest::prelude::*;
-use quietmm::{Advice, Prot};
+use quietmm::Prot;
 
 use super::order::Done;
 use super::plan::{Plan, Step, plan};
-use super::space::{MAPPABLE, Shown, Shows};
+use super::space::{MAPPABLE, Shows};
 use crate::trace::AnyTrace;
 use crate::trace::recording::{
     About, Backing, Call, Event, Pages, RecordingEncoder, RecordingHeader, Rights, Shootdowns, Victim, What,

@@ -1,6 +1,14 @@
 //! What Linux flushes besides, and this core does not.
 
-use super::*;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use quietmm::Advice;
+
+use super::super::plan::{Plan, Step};
+use super::super::space::Shown;
+use super::{NO_CALL, map, pages, plan_of, planned, recorded, recorded_at, start, touch};
+use crate::trace::recording::{Backing, Call, Rights, What};
 
 /// Pages at which Linux replaces the page of zeros, by thread, in the order of its steps.
 fn replaced(plan: &Plan) -> Vec<Vec<u64>> {
