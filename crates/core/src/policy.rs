@@ -73,6 +73,15 @@ pub enum Free {
     Sweep,
 }
 
+/// When page tables go that a program's drop has emptied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Emptied {
+    /// With the drop, if its flush takes everything and interrupts nobody more for them; else when memory is short.
+    Quietly,
+    /// Those that lie in the dropped range as a whole, with its flush: lazy CPUs are interrupted, too (Linux 6.14, `CONFIG_PT_RECLAIM`).
+    AtOnce,
+}
+
 /// One mechanism that has policies.
 #[derive(Clone, Copy, Debug)]
 pub struct Mechanism {
@@ -99,6 +108,8 @@ pub struct Policy {
     pub vmap: VmapPolicy,
     /// What programs unmap and drop.
     pub free: Free,
+    /// Page tables that a drop has emptied.
+    pub emptied: Emptied,
 }
 
 const BUNDLES: &[(&str, &str, Policy)] = &[
@@ -164,6 +175,14 @@ const MECHANISMS: &[Mechanism] = &[
             ),
         ],
     },
+    Mechanism {
+        name: "emptied",
+        about: "when page tables go that a program's drop has emptied",
+        choices: &[
+            ("quietly", "with the drop, if nobody more is interrupted for them; else when memory is short"),
+            ("at-once", "with the drop: CPUs that are lazy are interrupted too (Linux 6.14)"),
+        ],
+    },
 ];
 
 impl Policy {
@@ -175,6 +194,7 @@ impl Policy {
         aging: Aging::Flush,
         vmap: VmapPolicy::Eager,
         free: Free::Flush,
+        emptied: Emptied::Quietly,
     };
 
     /// The published mechanisms, as Linux has them.
@@ -185,6 +205,7 @@ impl Policy {
         aging: Aging::NoFlush,
         vmap: VmapPolicy::Lazy,
         free: Free::Flush,
+        emptied: Emptied::AtOnce,
     };
 
     /// The best there is: nobody is interrupted where it can be proved that nobody need be.
@@ -195,6 +216,7 @@ impl Policy {
         aging: Aging::NoFlush,
         vmap: VmapPolicy::Sweep,
         free: Free::Flush,
+        emptied: Emptied::Quietly,
     };
 
     /// The bundles: name and a line.
@@ -235,6 +257,7 @@ impl Policy {
                     policy.drain = [Drain::AllCpus, Drain::HoldingCpus, Drain::Remote][index];
                 }
                 "free" => policy.free = [Free::Flush, Free::Sweep][index],
+                "emptied" => policy.emptied = [Emptied::Quietly, Emptied::AtOnce][index],
                 _ => policy.aging = [Aging::Flush, Aging::NoFlush][index],
             }
         }
@@ -242,7 +265,7 @@ impl Policy {
     }
 
     /// The name of the choice for each mechanism, in the order of [`mechanisms`](Self::mechanisms).
-    pub fn choices(&self) -> [&'static str; 6] {
+    pub fn choices(&self) -> [&'static str; 7] {
         let chosen = [
             self.unmap as usize,
             self.flush as usize,
@@ -250,6 +273,7 @@ impl Policy {
             self.aging as usize,
             self.vmap as usize,
             self.free as usize,
+            self.emptied as usize,
         ];
         core::array::from_fn(|i| MECHANISMS[i].choices[chosen[i]].0)
     }

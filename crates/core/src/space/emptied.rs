@@ -22,6 +22,7 @@ use crate::event::FlushReason;
 use crate::handle::{GroupSlot, SpaceId};
 use crate::paging::table::{self, Emptied, Unhooked};
 use crate::platform::Platform;
+use crate::policy;
 use crate::profile::Scope;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
@@ -240,7 +241,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes the tables out of the tree in which nothing is left but what was taken out of a range that stays mapped, if the flush that is owed for that
-    /// serves them too: it takes everything, and interrupts nobody more. By whoever holds the VMAs alone.
+    /// serves them too: it takes everything, and interrupts nobody more. With `emptied=at-once` those that lie in the range as a whole go also where it does.
+    /// By whoever holds the VMAs alone.
     pub(super) fn unhook_dropped(
         &self,
         space: &'p SpaceState,
@@ -249,8 +251,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         work: &mut Work<'_, 'p, P>,
     ) {
         let (p, ceiling) = (self.platform(), u64::from(self.config().flush_ceiling));
-        if gather.range().is_none_or(|changed| changed.pages <= ceiling) || tlb::others_are_lazy(self, space)
-        {
+        let Some(changed) = gather.range() else { return };
+        let quietly = changed.pages > ceiling && !tlb::others_are_lazy(self, space);
+        if !quietly && self.config().policy.emptied == policy::Emptied::Quietly {
             return;
         }
         let mut tables = Unhooked::NONE;
@@ -259,8 +262,8 @@ impl<'p, P: Platform> Manager<'p, P> {
             let Some(part) = whole.intersect(range) else { break };
             let around = self.gap_around(space, whole);
             let gap = PageRange::between(
-                if part.start == whole.start { around.start } else { part.start },
-                if part.end() == whole.end() { around.end() } else { part.end() },
+                if quietly && part.start == whole.start { around.start } else { part.start },
+                if quietly && part.end() == whole.end() { around.end() } else { part.end() },
             );
             if table::goes(part, gap) {
                 let alone = (!p.broken(Rule::EmptiedIsAlone)).then(|| self.lock_rmap(vma));

@@ -205,10 +205,16 @@ fn dropped(policy: &str, lazy: bool, broken: Option<Rule>) -> (u64, [usize; 2], 
 
 #[test]
 fn a_drop_gives_the_tables_back_if_its_flush_serves_them_and_interrupts_nobody_more() {
-    for policy in ["linux", "quiet"] {
+    for policy in ["linux+emptied=quietly", "quiet", "vanilla"] {
         assert_eq!(dropped(policy, false, None), (8, [1, 0], 0), "{policy}");
         assert_eq!(dropped(policy, true, None), (0, [1, 0], 0), "{policy}: a lazy CPU would be asked for it");
     }
+    // As Linux has it.
+    for policy in ["linux", "quiet+emptied=at-once"] {
+        assert_eq!(dropped(policy, false, None), (8, [1, 0], 0), "{policy}");
+        assert_eq!(dropped(policy, true, None), (8, [1, 1], 0), "{policy}: it lets go of the space");
+    }
+    assert!(dropped("linux", true, Some(Rule::TablesToLazy)).2 > 0);
     assert_eq!(
         dropped("quiet+free=sweep", false, None),
         (0, [0, 0], 0),
@@ -216,6 +222,35 @@ fn a_drop_gives_the_tables_back_if_its_flush_serves_them_and_interrupts_nobody_m
     );
     let (gone, _, stale) = dropped("linux", false, Some(Rule::FlushBeforeDropReturns));
     assert!(gone == 8 && stale > 0, "{stale} tables");
+}
+
+/// What lies in the range as a whole goes, however few pages were there; no table that only others' silence would let go.
+#[test]
+fn at_once_whole_tables_go_with_a_drop_of_one_page() {
+    for (policy, range, gone) in [
+        ("linux", pages(AT, TABLE), 1),
+        ("linux", pages(AT + 1, TABLE - 1), 0),
+        ("linux", pages(AT, TABLE - 1), 0),
+        ("linux", pages(AT + 1, 2 * TABLE), 1),
+        // Nothing else is mapped under the last one.
+        ("linux", pages(AT + 2 * TABLE, 100), 0),
+        ("linux+emptied=quietly", pages(AT, TABLE), 0),
+    ] {
+        let host = Host::new(setup(2));
+        host.run(bare(policy), |mm| {
+            let id = space(mm, ANON, AT, 2 * TABLE + 100);
+            for page in [AT + 5, AT + TABLE + 5, AT + 2 * TABLE + 5] {
+                host.write(mm, id, page, page).unwrap();
+            }
+            run_in(mm, id, &[1]);
+            host.on(1, || mm.enter_lazy());
+            let before = tables(mm, id);
+            host.forget();
+            mm.space(id).advise(range, Advice::Drop).unwrap();
+            assert_eq!((before - tables(mm, id), host.interrupts_to(1)), (gone, gone as usize), "{policy}, {range:?}");
+            assert_eq!((settled(mm).broken, stale(mm)), (None, 0));
+        });
+    }
 }
 
 /// All memory is gone but for what tables take in which nothing is left, of a space that somebody else uses, or nobody. Whether a frame comes, and how often a victim
