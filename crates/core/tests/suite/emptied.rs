@@ -186,6 +186,7 @@ fn dropped(policy: &str, lazy: bool, broken: Option<Rule>) -> (u64, [usize; 2], 
         host.on(1, || (0..9).for_each(|n| assert_eq!(host.try_read(AT + n * TABLE + 3), Some(n))));
         host.on(2, || {
             if lazy {
+                assert_eq!(host.try_read(AT + 3), Some(0));
                 mm.enter_lazy()
             }
         });
