@@ -48,6 +48,10 @@ rules! {
         "wait until whoever flushes a space at the moment has flushed for this unmap too";
     FlushedIsWhatWasTaken, "flushed-is-what-was-taken", "INV-4",
         "count who asked before a flush of several unmaps began, not who asks during it, as flushed";
+    ClaimWhatIsDropped, "claim-what-is-dropped", "INV-1",
+        "claim a table under which a drop takes pages out, so that no other drop lets go of them before they are flushed";
+    FaultWaitsForDrop, "fault-waits-for-drop", "INV-1",
+        "let a fault that finds what a drop has taken out wait until that has let go of the page";
     LeavingIsUnmapped, "leaving-is-unmapped", "INV-4",
         "refuse a fault in a VMA that is being unmapped";
     DeferredBeforeUnmapReturns, "deferred-before-unmap-returns", "INV-4",

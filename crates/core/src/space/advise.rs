@@ -3,14 +3,10 @@
 use crate::addr::PageRange;
 use crate::charge::charge;
 use crate::error::Error;
-use crate::event::{FlushReason, Revoked};
 use crate::paging::{Advice, UserAccess};
 use crate::platform::Platform;
 use crate::profile::Scope;
-use crate::resched::{Work, cost};
-use crate::rule::Rule;
-use crate::space::parking::Parking;
-use crate::space::range::Gather;
+use crate::resched::Work;
 use crate::space::residency::Unwanted;
 use crate::view::Space;
 use crate::vma::check_range;
@@ -81,41 +77,14 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             Advice::PageOut => return mm.let_pages_go(id, range, Unwanted::Now),
             Advice::PopulateRead => return self.populate(range, UserAccess::Read),
             Advice::PopulateWrite => return self.populate(range, UserAccess::Write),
-            Advice::Drop | Advice::Large | Advice::Small => {}
+            Advice::Drop => return mm.drop_range(id, range),
+            Advice::Large | Advice::Small => {}
         }
         let mut work = Work::begin(mm);
         let (space, _alone) = mm.write_lock(id, range)?;
-        match advice {
-            Advice::Drop => {
-                if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
-                    return Err(Error::NotMapped(hole));
-                }
-                mm.split_large_at(space, range.start)?;
-                mm.split_large_at(space, range.end())?;
-                let mut gather = Gather::begin(p, space);
-                let mut parking = Parking::begin(mm);
-                mm.take_range(id, space, range, (&mut gather, &mut parking), &mut work);
-                if mm.park((id, space), range, &parking, &gather, &mut work) {
-                    gather.already_flushed(p).done();
-                    return Ok(());
-                }
-                mm.unhook_dropped(space, range, &mut gather, &mut work);
-                let flushed = gather.flush(mm, id, FlushReason::Drop, Rule::FlushBeforeDropReturns);
-                mm.drop_taken(space, range, flushed, &mut work);
-                mm.revoke(id, space, range, Revoked::All);
-            }
-            _ => {
-                mm.split_vmas(id, space, range, &mut work)?;
-                for (_, vma) in mm.vmas_from(space, range.start) {
-                    if vma.range(p).start >= range.end() {
-                        break;
-                    }
-                    vma.want_large(p, advice == Advice::Large);
-                    work.did(cost::VMA);
-                }
-                mm.merge_vmas(space, range, &mut work);
-            }
-        }
+        mm.split_vmas(id, space, range, &mut work)?;
+        mm.each_part(space, range, &mut work, |vma| vma.want_large(p, advice == Advice::Large));
+        mm.merge_vmas(space, range, &mut work);
         Ok(())
     }
 }

@@ -256,14 +256,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         loop {
             let locked = fault.leaf.lock(self);
             let now = locked.read(fault.page);
-            if now.is_mapped() || now.is_swapped() {
-                // Another thread was faster; and so may reclaim have been.
+            let is_there = now.is_mapped() || now.is_swapped();
+            if is_there || now.is_taken() && !p.broken(Rule::FaultWaitsForDrop) {
+                // Another thread was faster; and so may reclaim have been, or a drop that is not done.
                 drop(locked);
                 if list {
                     self.put_page(frame);
                 }
                 self.put_page(frame);
-                return Ok(FaultStep::Again);
+                let dropped = FaultStep::Outside(Outside::Dropped(fault.id));
+                return Ok(if is_there { FaultStep::Again } else { dropped });
             }
             if let Some(until) = now.deferred_until(|| fault.space.generation(p)) {
                 // INV-12: another CPU may still see the file's page here. That page may be mapped again: it is in its cache

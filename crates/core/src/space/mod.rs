@@ -3,6 +3,7 @@
 mod advise;
 mod around;
 mod collapse;
+mod drop;
 mod emptied;
 mod fault;
 mod fork;

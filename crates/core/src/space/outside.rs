@@ -6,7 +6,7 @@
 //! ended. What it has read or waited for it holds meanwhile, so that reclaim does not take it and the next round finds it.
 
 use crate::Manager;
-use crate::addr::{FrameNumber, PageNumber};
+use crate::addr::{FrameNumber, PageNumber, PageRange};
 use crate::error::Error;
 use crate::file::{FileAt, Window};
 use crate::handle::{FileId, FileSlot, SpaceId};
@@ -27,6 +27,8 @@ pub(super) enum Outside {
     Write(FileId, u64, FrameNumber),
     /// The hole that is made in a file.
     Hole(FileSlot),
+    /// Whoever drops the page, with the VMAs of its space shared.
+    Dropped(SpaceId),
 }
 
 /// A page that a fault has waited for, held until the fault ends.
@@ -95,6 +97,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         let (page, file) = match outside {
             Outside::Hole(file) => {
                 self.wait_open(file);
+                return Ok(Kept { mm: self, page: None, file: None });
+            }
+            Outside::Dropped(id) => {
+                drop(self.write_lock(id, PageRange::new(at, 1))?);
                 return Ok(Kept { mm: self, page: None, file: None });
             }
             Outside::Page(page) => {

@@ -248,7 +248,11 @@ fn at_once_whole_tables_go_with_a_drop_of_one_page() {
             let before = tables(mm, id);
             host.forget();
             mm.space(id).advise(range, Advice::Drop).unwrap();
-            assert_eq!((before - tables(mm, id), host.interrupts_to(1)), (gone, gone as usize), "{policy}, {range:?}");
+            assert_eq!(
+                (before - tables(mm, id), host.interrupts_to(1)),
+                (gone, gone as usize),
+                "{policy}, {range:?}"
+            );
             assert_eq!((settled(mm).broken, stale(mm)), (None, 0));
         });
     }

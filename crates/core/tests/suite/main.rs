@@ -37,6 +37,7 @@ mod contiguous;
 mod demotion;
 mod documents;
 mod drain;
+mod drops;
 mod emptied;
 mod ends;
 mod entries;
