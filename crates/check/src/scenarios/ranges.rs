@@ -18,6 +18,8 @@ pub(super) fn all() -> Vec<Scenario> {
         protect_kernel(),
         protect_execute(),
         drop_write(),
+        drop_drop(),
+        drop_fault(),
         move_write(),
         migrate_write(),
         migrate_share(),
@@ -206,6 +208,33 @@ fn drop_write() -> Scenario {
         .cpu(|task| {
             let _ = task.peek(0, SECOND);
             let _ = task.peek(0, FIRST);
+        })
+}
+
+fn drop_drop() -> Scenario {
+    two("drop-drop", "two CPUs give up the same pages, with the VMAs shared")
+        .shows(&[Rule::ClaimWhatIsDropped])
+        .cpu(|task| {
+            task.drop_pages(0, FIRST, 2);
+            task.forget(0, FIRST, 2);
+        })
+        .cpu(|task| {
+            task.drop_pages(0, FIRST, 2);
+            task.forget(0, FIRST, 2);
+            let _ = task.peek(0, SECOND);
+        })
+}
+
+fn drop_fault() -> Scenario {
+    two("drop-fault", "a CPU gives up what another writes to, with the VMAs shared, and that one faults")
+        .shows(&[Rule::FaultWaitsForDrop])
+        .cpu(|task| {
+            task.drop_pages(0, FIRST, 2);
+            task.forget(0, FIRST, 2);
+        })
+        .cpu(|task| {
+            let _ = task.write(0, FIRST);
+            let _ = task.write(0, SECOND);
         })
 }
 

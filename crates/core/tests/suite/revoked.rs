@@ -22,7 +22,7 @@ pub fn told(host: &Host) -> Vec<(SpaceId, PageRange, Revoked)> {
 type Op = fn(&Mm<'_>, SpaceId);
 
 /// Does this in a space in which both CPUs have everything cached; says what was taken away.
-fn takes(backing: fn(&Mm<'_>) -> Backing, prot: Prot, op: Op) -> Vec<(PageRange, Revoked)> {
+fn takes(backing: fn(&Mm<'_>) -> Backing, prot: Prot, op: Op) -> Told {
     let host = &Host::new(Setup { cpus: 2, frames: 1024, ..Setup::default() });
     host.run(bare("linux"), |mm| {
         let id = mm.create_space().unwrap();
@@ -37,7 +37,14 @@ fn takes(backing: fn(&Mm<'_>) -> Backing, prot: Prot, op: Op) -> Vec<(PageRange,
         op(mm, id);
         let told = told(host);
         assert!(told.iter().all(|one| one.0 == id));
-        told.into_iter().map(|(_, range, what)| (range, what)).collect()
+        // What gives way in between tells of parts, one after the other.
+        told.into_iter().fold(Vec::new(), |mut parts: Told, (_, range, what)| {
+            match parts.last_mut() {
+                Some((last, same)) if last.end() == range.start && *same == what => last.pages += range.pages,
+                _ => parts.push((range, what)),
+            }
+            parts
+        })
     })
 }
 
