@@ -49,9 +49,9 @@ struct World {
     behind: AtomicU64,
 }
 
-/// What somebody waits with for a thread: apart from naps, devices and turns.
-const fn key(thread: u32) -> WaitKey {
-    WaitKey::Own(1 << 62 | thread as u64)
+/// What somebody waits with until a thread has done so much, and nobody who waits for more: apart from naps, devices and turns.
+const fn key(Done { thread, steps }: Done) -> WaitKey {
+    WaitKey::Own(1 << 62 | (thread as u64) << 32 | steps as u64)
 }
 
 /// Makes a task for each seat.
@@ -146,16 +146,16 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
             // Release: partner of the Acquire in `await_done`.
             self.world.done[self.me as usize].store(done, Ordering::Release);
             if awaited.next_if_eq(&done).is_some() {
-                self.machine().wake(key(self.me));
+                self.machine().wake(key(Done { thread: self.me, steps: done }));
             }
             self.machine().progressed(1);
         }
         Ok(())
     }
 
-    fn await_done(&self, Done { thread, steps }: Done) {
-        let done = &self.world.done[thread as usize];
-        self.machine().wait(key(thread), &mut || done.load(Ordering::Acquire) >= steps);
+    fn await_done(&self, at: Done) {
+        let done = &self.world.done[at.thread as usize];
+        self.machine().wait(key(at), &mut || done.load(Ordering::Acquire) >= at.steps);
     }
 
     /// Goes on in a space that somebody has made.
