@@ -43,7 +43,8 @@ pub(super) struct FlushedGather {
 }
 
 impl<'p> Gather<'p> {
-    /// An operation begins to change entries. By whoever has the space's VMAs alone, until those that it changes are leaving or flushed.
+    /// An operation begins to change entries. By whoever has the space's VMAs alone, until those that it changes are leaving or flushed, or shares them and has
+    /// claimed the tables.
     pub fn begin<P: Platform>(p: &P, space: &'p SpaceState) -> Gather<'p> {
         space.changing.fetch_add(p, 1, Ordering::Relaxed);
         let under_tables = PageRange::new(PageNumber(0), 0);
