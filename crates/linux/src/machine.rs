@@ -70,4 +70,6 @@ pub trait Machine: Platform {
     fn stay_within(&self, cpus: [u64; 4]) {
         let _ = cpus;
     }
+    /// Each other CPU that runs a thread of a process of which `meant` holds passes a full barrier before this returns.
+    fn barrier(&self, meant: &dyn Fn(u32) -> bool);
 }

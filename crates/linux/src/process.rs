@@ -52,11 +52,14 @@ pub(crate) struct Memory {
     /// The most of it that was in memory.
     pub peak: Peak,
     left: Arc<Left>,
+    /// What was announced of barriers, as `membarrier` has it.
+    pub barriers: AtomicU32,
 }
 
 impl Memory {
     pub fn new(space: SpaceId, layout: Layout, left: &Arc<Left>) -> Arc<Memory> {
-        Arc::new(Memory { space, layout: Mutex::new(layout), peak: Peak::default(), left: left.clone() })
+        let (peak, barriers) = (Peak::default(), AtomicU32::new(0));
+        Arc::new(Memory { space, layout: Mutex::new(layout), peak, barriers, left: left.clone() })
     }
 }
 
@@ -310,6 +313,11 @@ impl Thread {
 
     /// The space that it runs in.
     pub fn space(&self) -> Option<SpaceId> {
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid
+    }
+
         self.process.memory.with(|memory| memory.as_ref().map(|memory| memory.space))
     }
 

@@ -40,7 +40,7 @@ pub struct Cpu {
     gdt: [u64; 7],
     state: UnsafeCell<TaskState>,
     /// The task that runs here.
-    pub task: Cell<u32>,
+    pub task: AtomicU32,
     /// When the next tick is due, in nanoseconds of the clock; `u64::MAX` while there is none.
     pub tick_at: Cell<u64>,
     /// When this CPU began to spin for something, and when it last did, likewise.
@@ -138,7 +138,7 @@ impl Cpu {
                 reserved4: 0,
                 ports: size_of::<TaskState>() as u16,
             }),
-            task: Cell::new(number),
+            task: AtomicU32::new(number),
             tick_at: Cell::new(u64::MAX),
             spins_since: Cell::new(0),
             spun_at: Cell::new(0),
@@ -166,6 +166,11 @@ impl Cpu {
         self.kernel_stack.set(at);
         // SAFETY: this CPU's own task state, which the hardware reads only when it leaves ring 3.
         unsafe { self.privileged_stack().write_unaligned(at) };
+    }
+
+    /// The task that runs here.
+    pub fn task(&self) -> u32 {
+        self.task.load(Ordering::Relaxed)
     }
 
     /// Its number, which is that of its APIC.

@@ -135,7 +135,7 @@ pub fn transfer(way: Way, page: u64, frame: FrameNumber) -> Result<(), DeviceErr
     // SAFETY: the frame is the caller's for so long. A program that may still write there, which it must not while the page
     // goes out, would be seen in what the disk holds.
     let bytes = unsafe { core::slice::from_raw_parts_mut(direct(frame.phys().0), PAGE_SIZE as usize) };
-    let key = WaitKey::Own((1 << 61) | u64::from(cpu::here().task.get()));
+    let key = WaitKey::Own((1 << 61) | u64::from(cpu::here().task()));
     let mut flight = Flight {
         way,
         request: &raw const request,

@@ -156,7 +156,8 @@ pub extern "C" fn on_ipi() {
 #[unsafe(no_mangle)]
 pub extern "C" fn on_kick() {
     handle(|cpu, kernel| {
-        count_one(&cpu.kicks);
+        // A full barrier: whoever has asked for one waits for the count.
+        cpu.kicks.fetch_add(1, Ordering::SeqCst);
         kernel.rescheduled();
     });
 }

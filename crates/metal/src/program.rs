@@ -185,7 +185,7 @@ fn serve(number: usize) -> Result<(), Error> {
     let all = programs();
     let seat = &all.seats[number];
     let key = quietmm_linux::sync::key_of(seat);
-    let task = cpu::here().task.get();
+    let task = cpu::here().task();
     loop {
         let mut job = None;
         quietmm::platform::Services::wait(all.system.mm.platform(), key, &mut || {
@@ -198,6 +198,7 @@ fn serve(number: usize) -> Result<(), Error> {
         }
         THREADS[task as usize].store((&raw const thread).cast_mut(), Ordering::Relaxed);
         tasks::FS[task as usize].store(thread.fs(), Ordering::Relaxed);
+        tasks::run_for(thread.pid());
         all.linux.begins(&thread);
         if all.linux.leave(&thread, &mut frame, None) == Flow::Goes {
             irqs_off();
@@ -212,6 +213,7 @@ fn serve(number: usize) -> Result<(), Error> {
             };
             irqs_on();
         }
+        tasks::run_for(0);
         tasks::ENTRIES[task as usize].store(0, Ordering::Relaxed);
         THREADS[task as usize].store(core::ptr::null_mut(), Ordering::Relaxed);
         drop(thread);
@@ -220,7 +222,7 @@ fn serve(number: usize) -> Result<(), Error> {
 }
 
 fn thread() -> &'static Arc<Thread> {
-    let thread = THREADS[cpu::here().task.get() as usize].load(Ordering::Relaxed);
+    let thread = THREADS[cpu::here().task() as usize].load(Ordering::Relaxed);
     assert!(!thread.is_null(), "a task without a program has come from ring 3");
     // SAFETY: it lies on the stack of the task that runs here, in `serve`, which waits for this entry to end.
     unsafe { &*thread }
@@ -366,7 +368,7 @@ impl Machine for Here {
     }
     fn set_fs(&self, base: u64) {
         let were_on = irqs_off();
-        let task = cpu::here().task.get();
+        let task = cpu::here().task();
         tasks::FS[task as usize].store(base, Ordering::Relaxed);
         tasks::load_fs(task);
         if were_on {
@@ -416,5 +418,8 @@ impl Machine for Here {
     }
     fn stay_within(&self, cpus: [u64; 4]) {
         programs().system.stay_within(Cpus(cpus));
+    }
+    fn barrier(&self, meant: &dyn Fn(u32) -> bool) {
+        tasks::barrier(meant);
     }
 }

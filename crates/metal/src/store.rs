@@ -247,7 +247,7 @@ impl Store {
 static LAST: [[AtomicU64; 3]; tasks::MOST] = [const { [const { AtomicU64::new(0) }; 3] }; tasks::MOST];
 
 fn last() -> &'static [AtomicU64; 3] {
-    &LAST[cpu::here().task.get() as usize]
+    &LAST[cpu::here().task() as usize]
 }
 
 /// The task that runs here has read so many words, with this sum.

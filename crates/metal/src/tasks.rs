@@ -1,11 +1,12 @@
 //! Contexts of tasks: a stack each, and where it was left.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use quietmm_workloads::TaskId;
 
-use crate::interrupts::kernel;
-use crate::{cpu, paging};
+use crate::interrupts::{self, kernel};
+use crate::{alarm, apic, cpu, paging};
 
 /// Tasks that can be.
 pub const MOST: usize = 1024;
@@ -18,6 +19,39 @@ static CONTEXTS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 pub static ENTRIES: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 /// See [`ENTRIES`].
 pub static FS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+
+/// For each task the process whose thread it runs; 0 for those that run no program.
+static PROCESSES: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+
+/// The task that runs here runs a thread of this process from now on; 0 for none.
+pub fn run_for(process: u32) {
+    // SeqCst: as of `switch`.
+    PROCESSES[cpu::here().task() as usize].swap(process, Ordering::SeqCst);
+}
+
+/// Each other CPU that runs a program of which `meant` holds passes a full barrier before this returns: it is interrupted, unless it comes
+/// to another task by itself. Interrupts are on, so that two CPUs that ask each other both answer.
+pub fn barrier(meant: &dyn Fn(u32) -> bool) {
+    // SeqCst: what the caller did before is seen by whoever begins to run such a program after the look.
+    fence(Ordering::SeqCst);
+    let runs = |other: &cpu::Cpu| {
+        let process = PROCESSES[other.task.load(Ordering::SeqCst) as usize].load(Ordering::SeqCst);
+        process != 0 && meant(process)
+    };
+    let kicks = |other: &cpu::Cpu| other.kicks.load(Ordering::SeqCst);
+    let here = cpu::number();
+    let others = cpu::all().filter(|other| other.number() != here);
+    let asked: Vec<_> = others.map(|other| (other, kicks(other))).filter(|(other, _)| runs(other)).collect();
+    cpu::irqs_off();
+    asked.iter().for_each(|(other, _)| apic::send(other.number(), interrupts::KICK));
+    cpu::irqs_on();
+    for (other, before) in asked {
+        while kicks(other) == before && runs(other) {
+            alarm::pause(1);
+        }
+    }
+    fence(Ordering::SeqCst);
+}
 
 /// This CPU's base of `fs` becomes that of a task.
 pub fn load_fs(task: u32) {
@@ -55,7 +89,8 @@ pub fn deepest() -> u64 {
 /// are off.
 pub fn switch(to: TaskId) {
     let cpu = cpu::here();
-    let from = cpu.task.replace(to.0);
+    // SeqCst: what the task that leaves did before, and what the other does then, is on either side of it. Partner: the look in `barrier`.
+    let from = cpu.task.swap(to.0, Ordering::SeqCst);
     let entries = ENTRIES[to.0 as usize].load(Ordering::Relaxed);
     if entries != 0 {
         cpu.set_kernel_stack(entries);
@@ -69,7 +104,7 @@ pub fn switch(to: TaskId) {
 /// This CPU begins to run its idle task.
 pub fn enter() -> ! {
     let idle = cpu::number();
-    cpu::here().task.set(idle);
+    cpu::here().task.store(idle, Ordering::SeqCst);
     let target = CONTEXTS[idle as usize].load(Ordering::Relaxed);
     assert!(target != 0, "CPU {idle} has no idle task");
     // SAFETY: the stack that is left is not used again.

@@ -201,6 +201,34 @@ fn what_programs_seldom_ask_is_answered_as_on_the_host() {
     prints(&program, &["--memory", "128M"], &text(&host.stdout));
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn calls_that_are_filtered_and_limits_of_users_are_as_on_the_host() {
+    let scratch = Scratch::new("barred");
+    let program = built("barred", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stderr));
+    prints(&program, &["--memory", "64M"], &text(&host.stdout));
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn barriers_of_others_words_to_wait_for_and_advice_to_others_are_as_on_the_host() {
+    let scratch = Scratch::new("barriers");
+    let program = built("barriers", &scratch);
+    let host = Command::new(&program).output().expect("it runs");
+    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stderr));
+    prints(&program, &["--memory", "64M"], &text(&host.stdout));
+    // Each barrier is an interrupt of the other CPU. That neither sees the other without, nobody sees in an emulator.
+    let ran = boot(&format!("{program} passes"), &["--cpus", "4", "--memory", "64M", "--json"]);
+    let all = text(&ran.stdout);
+    let kicks = all.split("\"kicks\": ").nth(1).and_then(|rest| rest.split(&[',', '\n', ' '][..]).next());
+    assert!(kicks.and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count > 100), "{all}");
+    // What one process says of another's pages goes to swap, which the host may not have, and nothing else.
+    let ran = boot(&format!("{program} others"), &["--cpus", "2", "--memory", "64M"]);
+    assert_eq!((told(&ran, " swapped out"), told(&ran, " swapped in")), (7, 7), "{}", text(&ran.stderr));
+}
+
 /// With 1 CPU and with 4 it prints this, and ends well.
 #[track_caller]
 fn prints(program: &str, options: &[&str], what: &str) {

@@ -1,5 +1,6 @@
 //! Calls that make processes and threads, and have them run other programs.
 
+mod barrier;
 pub(crate) mod capabilities;
 mod groups;
 mod pidfd;
@@ -213,6 +214,7 @@ impl<M: Machine> Linux<'_, M> {
                 let areas = layout.areas.iter().count() as u64;
                 if !self.machine.has_room(BYTES_OF_AREA * areas + BYTES_OF_FILE * files) {
                     return Err(Errno::ENOMEM);
+            let announced = memory.barriers.load(Ordering::SeqCst);
                 }
                 let space = self.mm.space(memory.space).fork()?;
                 let mut copy = layout.clone();
@@ -223,6 +225,7 @@ impl<M: Machine> Linux<'_, M> {
             })?
         };
         if ask.flags & flag::FILES != 0 && ask.flags & flag::VFORK == 0 {
+                memory.barriers.store(announced, Ordering::SeqCst);
             // Two processes with one table of open files.
             return Err(Errno::EINVAL);
         }

@@ -1,4 +1,4 @@
-//! On which CPUs threads run, what they want of the scheduler, and a barrier of all CPUs.
+//! On which CPUs threads run, and what they want of the scheduler.
 
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -177,11 +177,5 @@ impl<M: Machine> Linux<'_, M> {
             }
         }
         Ok(0)
-    }
-
-    /// All CPUs have passed a full barrier when each has been interrupted, or was not in a program of this process: no such
-    /// interrupt is sent for programs. The private kinds are not offered, and libraries do without them.
-    pub(crate) fn membarrier(&self, what: u64) -> Answer {
-        if what == 0 { Ok(0) } else { Err(Errno::EINVAL) }
     }
 }
