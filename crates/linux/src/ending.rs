@@ -59,7 +59,7 @@ impl<M: Machine> Linux<'_, M> {
             threads.is_empty()
         });
         // Whoever waits for a lock of its sees that it is gone.
-        self.futexes.wake_heirs().iter().for_each(|sleeper| self.machine.wake(key_of(&**sleeper)));
+        self.futexes.wake_heirs().iter().for_each(|sleeper| self.machine.wake(sleeper.key()));
         if last {
             self.end_process(process);
         }
@@ -146,7 +146,7 @@ impl<M: Machine> Linux<'_, M> {
             if process.ends_with != 0 {
                 let word = u64::from(process.pid);
                 let (code, value) = how_ended(process.ended.load(Ordering::SeqCst));
-                self.post(&parent, None, Info { signal: process.ends_with, code, word, value });
+                self.post(&parent, None, Info { signal: process.ends_with, code, word, value, error: 0 });
             }
             self.machine.wake(key_of(&*parent));
         }

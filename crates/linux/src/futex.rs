@@ -4,7 +4,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::sync::Spin;
+use quietmm::platform::WaitKey;
+
+use crate::sync::{Spin, key_of};
 
 /// A word: of a space, or of a file that several map; and its address or place there.
 pub type Word = (u64, u64);
@@ -17,12 +19,30 @@ pub struct Sleeper {
     heir: bool,
     /// Where it stands: it may be moved.
     at: Spin<Word>,
+    /// It stands at several words, and this is what they have in common.
+    whole: Option<Arc<Whole>>,
+}
+
+/// Who sleeps at several words at once: whether any of them was woken.
+#[derive(Default)]
+pub struct Whole(AtomicBool);
+
+impl Whole {
+    /// Whether it has been woken at one of its words.
+    pub fn is_woken(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 
 impl Sleeper {
     /// Whether it has been woken.
     pub fn is_woken(&self) -> bool {
         self.woken.load(Ordering::SeqCst)
+    }
+
+    /// What it waits for.
+    pub fn key(&self) -> WaitKey {
+        self.whole.as_ref().map_or_else(|| key_of(self), |whole| key_of(&**whole))
     }
 }
 
@@ -38,16 +58,22 @@ impl Futexes {
     /// One more stands at a word. It looks at the word only now: whoever changes it and wakes finds the sleeper, or the sleeper
     /// finds the change.
     pub fn stand(&self, word: Word, bits: u32) -> Arc<Sleeper> {
-        self.stand_as(word, bits, false)
+        self.stand_as(word, bits, false, None)
+    }
+
+    /// The same at one of several words.
+    pub fn stand_also(&self, word: Word, whole: &Arc<Whole>) -> Arc<Sleeper> {
+        self.stand_as(word, u32::MAX, false, Some(whole.clone()))
     }
 
     /// The same for a lock whose word names its owner.
     pub fn stand_as_heir(&self, word: Word) -> Arc<Sleeper> {
-        self.stand_as(word, u32::MAX, true)
+        self.stand_as(word, u32::MAX, true, None)
     }
 
-    fn stand_as(&self, word: Word, bits: u32, heir: bool) -> Arc<Sleeper> {
-        let sleeper = Arc::new(Sleeper { woken: AtomicBool::new(false), bits, heir, at: Spin::new(word) });
+    fn stand_as(&self, word: Word, bits: u32, heir: bool, whole: Option<Arc<Whole>>) -> Arc<Sleeper> {
+        let (woken, at) = (AtomicBool::new(false), Spin::new(word));
+        let sleeper = Arc::new(Sleeper { woken, bits, heir, at, whole });
         self.all.with(|all| {
             all.entry(word).or_default().push_back(sleeper.clone());
             self.heirs.fetch_add(u64::from(heir), Ordering::SeqCst);
@@ -81,6 +107,7 @@ impl Futexes {
                 let meant = woken.len() < count as usize && sleeper.bits & bits != 0;
                 if meant {
                     sleeper.woken.store(true, Ordering::SeqCst);
+                    sleeper.whole.iter().for_each(|whole| whole.0.store(true, Ordering::SeqCst));
                     woken.push(sleeper.clone());
                 }
                 !meant
@@ -157,6 +184,20 @@ mod tests {
         assert_eq!(futexes.wake(A, 9, 4).len(), 1);
         assert_eq!(sleepers.each_ref().map(|s| s.is_woken()), [true, false, true]);
         assert!(futexes.leave(&sleepers[1]) && !futexes.leave(&sleepers[0]));
+        assert_eq!(futexes.words(), 0);
+    }
+
+    #[test]
+    fn who_stands_at_several_words_waits_for_one_thing() {
+        let futexes = Futexes::default();
+        let whole = Arc::new(Whole::default());
+        let both = [A, B].map(|word| futexes.stand_also(word, &whole));
+        let other = futexes.stand(A, u32::MAX);
+        assert!(both[0].key() == both[1].key() && both[0].key() != other.key());
+        assert_eq!(futexes.wake(B, 9, u32::MAX).len(), 1);
+        assert_eq!(both.each_ref().map(|s| s.is_woken()), [false, true]);
+        assert!(whole.is_woken());
+        assert!(futexes.leave(&both[0]) && !futexes.leave(&both[1]) && futexes.leave(&other));
         assert_eq!(futexes.words(), 0);
     }
 

@@ -9,7 +9,6 @@ use crate::futex::Word;
 use crate::kernel::{AGAIN, Linux, RESTART, Waited};
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
-use crate::sync::key_of;
 
 /// In the word of a lock: others wait, and its owner has died.
 const WAITERS: u32 = 1 << 31;
@@ -38,7 +37,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn wake_futex(&self, word: Word, count: u32, bits: u32) -> u64 {
         let woken = self.futexes.wake(word, count, bits);
-        woken.iter().for_each(|sleeper| self.machine.wake(key_of(&**sleeper)));
+        woken.iter().for_each(|sleeper| self.machine.wake(sleeper.key()));
         woken.len() as u64
     }
 
@@ -73,7 +72,7 @@ impl<M: Machine> Linux<'_, M> {
                 if now != Ok(value as u32) && self.futexes.leave(&sleeper) {
                     return now.and(Err(Errno::EAGAIN));
                 }
-                let how = self.wait(thread, key_of(&*sleeper), until, || sleeper.is_woken());
+                let how = self.wait(thread, sleeper.key(), until, || sleeper.is_woken());
                 if how == Waited::Ready || !self.futexes.leave(&sleeper) {
                     return Ok(0);
                 }
@@ -211,7 +210,7 @@ impl<M: Machine> Linux<'_, M> {
                 waited = true;
                 continue;
             }
-            let how = self.wait(thread, key_of(&*sleeper), until, || sleeper.is_woken());
+            let how = self.wait(thread, sleeper.key(), until, || sleeper.is_woken());
             waited = true;
             if how == Waited::Ready || !self.futexes.leave(&sleeper) {
                 continue;

@@ -27,6 +27,7 @@ mod time;
 mod timers;
 pub(crate) mod transfer;
 mod watches;
+mod waitv;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -316,6 +317,7 @@ pub fn call<M: Machine>(
         n::futex => linux.futex(thread, all),
         n::set_tid_address => {
             thread.clear_tid.store(a, Ordering::SeqCst);
+        n::futex_waitv => linux.futex_waitv(thread, [a, b, c, d, e]),
             Ok(thread.tid.into())
         }
         n::set_robust_list if b != 24 => Err(Errno::EINVAL),
