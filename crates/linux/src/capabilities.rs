@@ -8,6 +8,12 @@ pub(crate) const LAST: u64 = 40;
 pub(crate) const ALL: u64 = (1 << (LAST + 1)) - 1;
 /// Who may give rights to what programs inherit.
 pub(crate) const MAY_CHANGE: u64 = 1 << 8;
+/// Who may do what is only the owner's of a machine, be served before others, and take more than others: by their numbers.
+pub(crate) const OWNS: u32 = 21;
+pub(crate) const COMES_FIRST: u32 = 23;
+pub(crate) const TAKES_MORE: u32 = 24;
+/// Who may hang up terminals.
+pub(crate) const HANGS_UP: u32 = 26;
 
 /// Rights by their numbers, a bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +37,11 @@ impl Default for Capabilities {
 }
 
 impl Owner {
+    /// It has this right, by its number, and uses it.
+    pub fn may(&self, right: u32) -> bool {
+        self.capabilities.effective >> right & 1 != 0
+    }
+
     /// Its users were these before: rights go with the last that was root, and come with one that acts.
     pub fn users_changed(&mut self, old: [u32; 4]) {
         let any = |ids: &[u32; 4]| ids[..3].contains(&0);

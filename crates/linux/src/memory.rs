@@ -1,6 +1,7 @@
 //! The calls that change what is mapped: each is a few of the core's, and a change in the list of areas.
 
 mod advise;
+mod advise_others;
 mod cut;
 mod grow;
 mod inherit;

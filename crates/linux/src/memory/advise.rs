@@ -9,7 +9,6 @@ use crate::areas::{PAGE, What, rights};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
-use crate::open::Kind;
 use crate::process::{Memory, Thread};
 
 /// Bytes of a large page.
@@ -17,38 +16,41 @@ const LARGE: u64 = 2 << 20;
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn madvise(&self, thread: &Thread, [at, bytes, advice, ..]: [u64; 6]) -> Answer {
-        let range = range(at, bytes)?;
-        let memory = thread.memory();
+        self.advise(thread, &thread.memory(), range(at, bytes)?, advice)
+    }
+
+    /// What is said of a range, by whoever may.
+    pub(super) fn advise(&self, thread: &Thread, memory: &Memory, range: Range<u64>, advice: u64) -> Answer {
         let even_locked = advice == 24;
         let advice = match advice {
             // Usual, at random, in order; not in a core file, or again.
             // And that equal pages may become one, which nobody looks for.
             0..=2 | 12 | 13 | 16 | 17 => None,
-            9 => return self.remove_pages(&memory, range),
-            10 | 11 => return self.mark(&memory, range, rights::NOT_FORKED, advice == 10),
-            18 | 19 => return self.mark(&memory, range, rights::WIPED, advice == 18),
-            3 => return self.advise_pages(&memory, range, Advice::WillNeed),
-            20 => return self.advise_pages(&memory, range, Advice::Cold),
-            21 => return self.advise_pages(&memory, range, Advice::PageOut),
+            9 => return self.remove_pages(memory, range),
+            10 | 11 => return self.mark(memory, range, rights::NOT_FORKED, advice == 10),
+            18 | 19 => return self.mark(memory, range, rights::WIPED, advice == 18),
+            3 => return self.advise_pages(memory, range, Advice::WillNeed),
+            20 => return self.advise_pages(memory, range, Advice::Cold),
+            21 => return self.advise_pages(memory, range, Advice::PageOut),
             // Or what is locked as well.
             4 | 24 => Some(Advice::Drop),
             8 => Some(Advice::Free),
             14 => Some(Advice::Large),
             15 => Some(Advice::Small),
-            25 => return self.collapse(&memory, range),
+            25 => return self.collapse(memory, range),
             22 | 23 => {
-                return self.bring(thread, &memory, range, advice == 23).map(|()| 0).map_err(|error| {
-                    match error {
+                return self.bring(thread, memory, range, advice == 23).map(|()| 0).map_err(
+                    |error| match error {
                         Errno::EINVAL => Errno::EFAULT,
                         Errno::EACCES => Errno::EINVAL,
                         other => other,
-                    }
-                });
+                    },
+                );
             }
             _ => return Err(Errno::EINVAL),
         };
         if advice == Some(Advice::Drop) {
-            self.gives_back(&memory, range.end - range.start);
+            self.gives_back(memory, range.end - range.start);
         }
         memory.layout.with(self.machine, |layout| {
             let drops = matches!(advice, Some(Advice::Drop | Advice::Free));
@@ -170,42 +172,5 @@ impl<M: Machine> Linux<'_, M> {
             }
         }
         if whole { Ok(0) } else { Err(Errno::ENOMEM) }
-    }
-
-    /// Advice about the memory of another process, or of one's own; says for how many bytes it was taken.
-    pub(crate) fn process_madvise(
-        &self,
-        thread: &Thread,
-        [number, at, count, advice, flags]: [u64; 5],
-    ) -> Answer {
-        if flags != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let vectors = self.vectors(at, count)?;
-        let process = match &self.open_file(thread, number)?.kind {
-            Kind::Process(process) => process.clone(),
-            _ => return Err(Errno::EBADF),
-        };
-        let advice = match advice {
-            3 => Advice::WillNeed,
-            20 => Advice::Cold,
-            21 => Advice::PageOut,
-            25 => Advice::Collapse,
-            _ => return Err(Errno::EINVAL),
-        };
-        let memory = process.memory.with(|memory| memory.clone()).ok_or(Errno::ESRCH)?;
-        let mut done = 0;
-        for (at, bytes) in vectors {
-            let advised = range(at, bytes).and_then(|range| match advice {
-                Advice::Collapse => self.collapse(&memory, range),
-                _ => self.advise_pages(&memory, range, advice),
-            });
-            match advised {
-                Ok(_) => done += bytes,
-                Err(error) if done == 0 => return Err(error),
-                Err(_) => break,
-            }
-        }
-        Ok(done)
     }
 }

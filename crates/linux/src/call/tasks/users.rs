@@ -29,7 +29,7 @@ impl Owner {
             Which::User => 7,
             Which::Group => 6,
         };
-        self.capabilities.effective >> right & 1 != 0
+        self.may(right)
     }
 
     fn ids(&mut self, which: Which) -> &mut [u32; 4] {
