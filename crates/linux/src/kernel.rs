@@ -339,6 +339,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             used: Default::default(),
             limits_locks: AtomicBool::new(false),
             tracing: Default::default(),
+            crowds: AtomicBool::new(false),
             terminal: Spin::default(),
         });
         let null = self.directories(b"dev").get(b"null").ok().flatten().ok_or("no /dev/null")?;

@@ -168,6 +168,8 @@ pub(crate) struct Process {
     /// Whom it traces, and who traces it.
     pub tracing: Tracing,
     /// The terminal of its session.
+    /// Its user had more threads than it may have when the process became theirs.
+    pub crowds: AtomicBool,
     pub terminal: Spin<Option<Arc<Terminal>>>,
 }
 
@@ -181,6 +183,7 @@ pub(crate) mod limit {
     pub const BYTES_OF_FILE: usize = 1;
     pub const DATA: usize = 2;
     pub const FILES: usize = 7;
+    pub const THREADS: usize = 6;
     pub const LOCKED: usize = 8;
     pub const SPACE: usize = 9;
 }

@@ -3,6 +3,7 @@
 mod barrier;
 pub(crate) mod capabilities;
 mod groups;
+mod many;
 mod pidfd;
 mod prctl;
 mod scheduling;
@@ -133,6 +134,7 @@ impl<M: Machine> Linux<'_, M> {
         if flags & flag::TLS != 0 && ask.tls >> 47 != 0 {
             return Err(Errno::EPERM);
         }
+        self.may_make_more(thread)?;
         let parent = &thread.process;
         let tid = self.new_tid();
         let mask = thread.mask.load(Ordering::SeqCst);
@@ -273,6 +275,7 @@ impl<M: Machine> Linux<'_, M> {
             terminal: Spin::new(parent.terminal.with(|own| own.clone())),
         }))
     }
+            crowds: AtomicBool::new(false),
 
     /// It has a space of its own now, or has ended.
     pub(crate) fn no_longer_borrows(&self, process: &Process) {
@@ -295,6 +298,7 @@ impl<M: Machine> Linux<'_, M> {
         let mut path = self.load_path(path)?;
         if path.is_empty() && flags & EMPTY_PATH != 0 {
             path = alloc::format!("/proc/self/fd/{}", directory as u32).into_bytes();
+        self.may_run_another(thread)?;
         } else if !path.starts_with(b"/") && directory as u32 != super::HERE as u32 {
             let open = self.open_file(thread, directory)?;
             let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };

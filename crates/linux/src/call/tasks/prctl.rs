@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use crate::capabilities;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
@@ -108,6 +109,11 @@ impl<M: Machine> Linux<'_, M> {
             let wanted = [self.load_long(new)?, self.load_long(new + 8)?];
             if wanted[0] > wanted[1] {
                 return Err(Errno::EINVAL);
+            }
+            // Only who may take more than others lets itself have more.
+            let takes_more = thread.process.owner.with(|owner| owner.may(capabilities::TAKES_MORE));
+            if wanted[1] > now[1] && !takes_more {
+                return Err(Errno::EPERM);
             }
             // As many as there can be, whoever asks.
             if what == limit::FILES && wanted[1] > crate::open::MOST as u64 {

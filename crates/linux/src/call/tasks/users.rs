@@ -52,7 +52,8 @@ impl<M: Machine> Linux<'_, M> {
         if id == SAME {
             return Err(Errno::EINVAL);
         }
-        thread.process.owner.with(|owner| {
+        let before = self.ids(thread, Which::User)[0];
+        let changed = thread.process.owner.with(|owner| {
             let users = owner.users;
             let root = owner.may_change(which);
             let ids = owner.ids(which);
@@ -63,13 +64,16 @@ impl<M: Machine> Linux<'_, M> {
             }
             owner.users_changed(users);
             Ok(0)
-        })
+        });
+        self.user_changed(thread, before);
+        changed
     }
 
     /// `setreuid`: who is not root exchanges those that it has.
     pub(crate) fn set_two_ids(&self, thread: &Thread, which: Which, [real, effective]: [u64; 2]) -> Answer {
         let (real, effective) = (real as u32, effective as u32);
-        thread.process.owner.with(|owner| {
+        let before = self.ids(thread, Which::User)[0];
+        let changed = thread.process.owner.with(|owner| {
             let users = owner.users;
             let root = owner.may_change(which);
             let ids = owner.ids(which);
@@ -86,13 +90,16 @@ impl<M: Machine> Linux<'_, M> {
             ids[3] = ids[1];
             owner.users_changed(users);
             Ok(0)
-        })
+        });
+        self.user_changed(thread, before);
+        changed
     }
 
     /// `setresuid`.
     pub(crate) fn set_all_ids(&self, thread: &Thread, which: Which, new: [u64; 3]) -> Answer {
         let new = new.map(|id| id as u32);
-        thread.process.owner.with(|owner| {
+        let before = self.ids(thread, Which::User)[0];
+        let changed = thread.process.owner.with(|owner| {
             let users = owner.users;
             let root = owner.may_change(which);
             let ids = owner.ids(which);
@@ -106,7 +113,9 @@ impl<M: Machine> Linux<'_, M> {
             ids[3] = ids[1];
             owner.users_changed(users);
             Ok(0)
-        })
+        });
+        self.user_changed(thread, before);
+        changed
     }
 
     /// `setfsuid`: says which it was, whether it changed or not.
