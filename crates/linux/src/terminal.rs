@@ -2,18 +2,21 @@
 //!
 //! A terminal has what is set (`termios`), what was typed and nobody has read, and what was printed and the master has not read.
 
+mod line;
+
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::pipe::Done;
-use crate::signal::number;
 use crate::sync::{Spin, key_of};
 use crate::tree::{Leaving, Left};
 
+use crate::termios::input;
 pub use crate::termios::{OLD, SETTINGS, Settings, WITH_SPEEDS, local};
-use crate::termios::{at, input, output};
+pub use line::OUTPUT;
+use line::{END, END_ALONE, State};
 
 /// What `/dev/pts` has them as: their major number.
 const MAJOR: u64 = 136;
@@ -22,32 +25,6 @@ const MAJOR: u64 = 136;
 pub(crate) fn device(number: u32) -> u64 {
     let minor = u64::from(number);
     minor & 0xff | MAJOR << 8 | (minor & !0xff) << 12
-}
-
-/// Bytes that are typed and wait, and that are printed and wait.
-pub const ROOM: usize = 4096;
-pub const OUTPUT: usize = 8192;
-
-/// A byte that was typed, with this if a line ends there; and an end without a byte.
-const END: u16 = 0x100;
-const END_ALONE: u16 = 0x300;
-
-struct State {
-    settings: Settings,
-    /// Rows, columns, and two that nobody uses.
-    size: [u16; 4],
-    group: u32,
-    session: u32,
-    /// What can be read.
-    typed: VecDeque<u16>,
-    /// The line that is being typed.
-    line: Vec<u8>,
-    /// The next byte means itself.
-    quoted: bool,
-    printed: VecDeque<u8>,
-    column: usize,
-    /// Output waits.
-    held: bool,
 }
 
 /// What both sides share.
@@ -62,6 +39,8 @@ pub struct Terminal {
     /// Its master is gone.
     over: AtomicBool,
     slaves: AtomicU32,
+    /// How often it was hung up.
+    hung: AtomicU32,
     opened: AtomicBool,
     changes: [AtomicU64; 2],
     left: Arc<Left>,
@@ -72,6 +51,19 @@ pub struct Side {
     /// Which terminal's.
     pub terminal: Arc<Terminal>,
     master: bool,
+    /// How often it had been hung up when this side was opened.
+    since: u32,
+}
+
+impl Side {
+    /// Of a program's side: the master is gone, or it was hung up since.
+    pub fn is_over(&self) -> bool {
+        self.terminal.is_over() || self.is_hung_up()
+    }
+
+    fn is_hung_up(&self) -> bool {
+        self.terminal.hung.load(Ordering::SeqCst) != self.since
+    }
 }
 
 impl Drop for Side {
@@ -80,261 +72,13 @@ impl Drop for Side {
         if self.master {
             terminal.over.store(true, Ordering::SeqCst);
             terminal.left.add(Leaving::Terminal(terminal.number));
-        } else if terminal.slaves.fetch_sub(1, Ordering::SeqCst) == 1 {
+        } else if terminal
+            .state
+            .with(|_| !self.is_hung_up() && terminal.slaves.fetch_sub(1, Ordering::SeqCst) == 1)
+        {
             terminal.change();
             terminal.left.add(Leaving::Key(key_of(&**terminal)));
         }
-    }
-}
-
-impl State {
-    fn print(&mut self, byte: u8) -> bool {
-        if self.printed.len() + 8 > OUTPUT {
-            return false;
-        }
-        let settings = &self.settings;
-        if !settings.output(output::AT_ALL) {
-            self.printed.push_back(byte);
-            return true;
-        }
-        match byte {
-            b'\n' => {
-                if settings.output(output::NL_TO_CR_NL) {
-                    self.printed.push_back(b'\r');
-                    self.column = 0;
-                }
-                if settings.output(output::NL_RETURNS) {
-                    self.column = 0;
-                }
-                self.printed.push_back(b'\n');
-            }
-            b'\r' if settings.output(output::NO_CR_AT_START) && self.column == 0 => {}
-            b'\r' => {
-                let to_line = settings.output(output::CR_TO_NL);
-                self.printed.push_back(if to_line { b'\n' } else { b'\r' });
-                if !to_line || settings.output(output::NL_RETURNS) {
-                    self.column = 0;
-                }
-            }
-            b'\t' => {
-                let wide = 8 - self.column % 8;
-                self.column += wide;
-                if settings.flags[1] & output::TABS == output::TABS {
-                    self.printed.extend(core::iter::repeat_n(b' ', wide));
-                } else {
-                    self.printed.push_back(byte);
-                }
-            }
-            8 => {
-                self.column = self.column.saturating_sub(1);
-                self.printed.push_back(byte);
-            }
-            _ => {
-                let byte = if settings.output(output::UPPER) { byte.to_ascii_uppercase() } else { byte };
-                if byte >= b' ' && byte & 0xc0 != 0x80 {
-                    self.column += 1;
-                }
-                self.printed.push_back(byte);
-            }
-        }
-        true
-    }
-
-    fn echo(&mut self, byte: u8) {
-        let control = byte < b' ' && byte != b'\t' && byte != b'\n' || byte == 127;
-        if control && self.settings.local(local::ECHO_CONTROL) {
-            self.print(b'^');
-            self.print(byte ^ 0x40);
-        } else {
-            self.print(byte);
-        }
-    }
-
-    /// How many columns a byte of the line took.
-    fn columns(&self, byte: u8, before: usize) -> usize {
-        match byte {
-            b'\t' => 8 - before % 8,
-            _ if byte < b' ' || byte == 127 => 2 * usize::from(self.settings.local(local::ECHO_CONTROL)),
-            _ if self.settings.input(input::UTF8) && byte & 0xc0 == 0x80 => 0,
-            _ => 1,
-        }
-    }
-
-    /// Takes the last character of the line away.
-    fn erase(&mut self) {
-        let mut gone = Vec::new();
-        while let Some(byte) = self.line.pop() {
-            gone.push(byte);
-            if !self.settings.input(input::UTF8) || byte & 0xc0 != 0x80 {
-                break;
-            }
-        }
-        if !self.settings.local(local::ECHO) {
-            return;
-        }
-        if !self.settings.local(local::ECHO_ERASE) {
-            let erase = self.settings.characters[at::ERASE];
-            self.echo(erase);
-            return;
-        }
-        let Some(&byte) = gone.last() else { return };
-        let wide = if byte == b'\t' {
-            // Where the line began is not known: as far as the line itself says.
-            let before = self.line.iter().fold(0, |column, &byte| column + self.columns(byte, column));
-            self.columns(byte, before)
-        } else {
-            self.columns(byte, 0)
-        };
-        for _ in 0..wide {
-            self.print(8);
-            if byte != b'\t' {
-                self.print(b' ');
-                self.print(8);
-            }
-        }
-    }
-
-    fn end_line(&mut self, last: u16) {
-        self.typed.extend(self.line.drain(..).map(u16::from));
-        self.typed.push_back(last);
-    }
-
-    /// One byte comes in; returns the signal that it means.
-    fn type_in(&mut self, byte: u8) -> Option<u32> {
-        let mut byte = if self.settings.input(input::STRIP) { byte & 0x7f } else { byte };
-        let lines = self.settings.local(local::LINES);
-        if core::mem::take(&mut self.quoted) {
-            self.accept(byte, lines);
-            return None;
-        }
-        if self.settings.input(input::LOWER) && self.settings.local(local::MORE) {
-            byte = byte.to_ascii_lowercase();
-        }
-        if self.settings.input(input::FLOW) {
-            if self.settings.is(byte, at::START) || self.settings.is(byte, at::STOP) {
-                self.held = self.settings.is(byte, at::STOP) && !self.settings.is(byte, at::START);
-                return None;
-            }
-            if self.settings.input(input::ANY_GOES_ON) {
-                self.held = false;
-            }
-        }
-        if self.settings.local(local::SIGNALS) {
-            let signals = [
-                (at::INTERRUPT, number::INTERRUPT),
-                (at::QUIT, number::QUIT),
-                (at::SUSPEND, number::TERMINAL_STOP),
-            ];
-            if let Some((_, signal)) = signals.into_iter().find(|&(place, _)| self.settings.is(byte, place)) {
-                if !self.settings.local(local::NO_FLUSH) {
-                    self.typed.clear();
-                    self.line.clear();
-                    self.printed.clear();
-                }
-                self.held = false;
-                if self.settings.local(local::ECHO) {
-                    self.echo(byte);
-                }
-                return Some(signal);
-            }
-        }
-        match byte {
-            b'\r' if self.settings.input(input::NO_CR) => return None,
-            b'\r' if self.settings.input(input::CR_TO_NL) => byte = b'\n',
-            b'\n' if self.settings.input(input::NL_TO_CR) => byte = b'\r',
-            _ => {}
-        }
-        if !lines {
-            self.accept(byte, false);
-            return None;
-        }
-        let echo = self.settings.local(local::ECHO);
-        let more = self.settings.local(local::MORE);
-        match byte {
-            b'\n' => {
-                if echo || self.settings.local(local::ECHO_NL) {
-                    self.print(b'\n');
-                }
-                self.end_line(u16::from(b'\n') | END);
-            }
-            _ if self.settings.is(byte, at::END) => self.end_line(END_ALONE),
-            _ if self.settings.is(byte, at::LINE) || more && self.settings.is(byte, at::LINE_TOO) => {
-                if echo {
-                    self.echo(byte);
-                }
-                self.end_line(u16::from(byte) | END);
-            }
-            _ if self.settings.is(byte, at::ERASE) => {
-                if !self.line.is_empty() {
-                    self.erase();
-                }
-            }
-            _ if more && self.settings.is(byte, at::WORD) => {
-                let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
-                let mut seen = false;
-                while let Some(&last) = self.line.last() {
-                    if seen && !is_word(last) {
-                        break;
-                    }
-                    seen |= is_word(last);
-                    self.erase();
-                }
-            }
-            _ if self.settings.is(byte, at::KILL) => {
-                if echo
-                    && self.settings.local(local::ECHO_KILL_BY_ERASE)
-                    && self.settings.local(local::ECHO_ERASE)
-                {
-                    while !self.line.is_empty() {
-                        self.erase();
-                    }
-                } else {
-                    self.line.clear();
-                    if echo {
-                        self.echo(byte);
-                        if self.settings.local(local::ECHO_KILL) {
-                            self.print(b'\n');
-                        }
-                    }
-                }
-            }
-            _ if more && self.settings.is(byte, at::NEXT) => {
-                self.quoted = true;
-                if echo && self.settings.local(local::ECHO_CONTROL) {
-                    self.print(b'^');
-                    self.print(8);
-                }
-            }
-            _ if more && self.settings.is(byte, at::AGAIN) && echo => {
-                self.echo(byte);
-                self.print(b'\n');
-                self.line.clone().into_iter().for_each(|byte| self.echo(byte));
-            }
-            _ => self.accept(byte, true),
-        }
-        None
-    }
-
-    fn accept(&mut self, byte: u8, lines: bool) {
-        if lines && self.line.len() + self.typed.len() >= ROOM - 1 {
-            if self.settings.input(input::BELL) {
-                self.print(7);
-            }
-            return;
-        }
-        if self.settings.local(local::ECHO) {
-            self.echo(byte);
-        }
-        if lines { self.line.push(byte) } else { self.typed.push_back(byte.into()) }
-    }
-
-    fn is_readable(&self, asked: usize) -> bool {
-        if self.settings.local(local::LINES) {
-            return self.typed.iter().any(|&byte| byte & END != 0);
-        }
-        let (least, time) = self.settings.least();
-        let least = if time > 0 { 1 } else { least.max(1) };
-        self.typed.len() >= least.min(asked.max(1))
     }
 }
 
@@ -360,20 +104,35 @@ impl Terminal {
             packets: AtomicBool::new(false),
             over: AtomicBool::new(false),
             slaves: AtomicU32::new(0),
+            hung: AtomicU32::new(0),
             opened: AtomicBool::new(false),
             changes: Default::default(),
             left: left.clone(),
         });
-        let master = Side { terminal: terminal.clone(), master: true };
+        let master = Side { terminal: terminal.clone(), master: true, since: 0 };
         (terminal, master)
     }
 
     /// It is opened as a program's.
     pub fn slave(self: &Arc<Terminal>) -> Side {
-        self.slaves.fetch_add(1, Ordering::SeqCst);
+        let since = self.state.with(|_| {
+            self.slaves.fetch_add(1, Ordering::SeqCst);
+            self.hung.load(Ordering::SeqCst)
+        });
         self.opened.store(true, Ordering::SeqCst);
         self.change();
-        Side { terminal: self.clone(), master: false }
+        Side { terminal: self.clone(), master: false, since }
+    }
+
+    /// Whoever has it open as a program's has it no more, and what was typed is lost.
+    pub fn hang_up(&self) {
+        self.state.with(|state| {
+            state.typed.clear();
+            state.line.clear();
+            self.slaves.store(0, Ordering::SeqCst);
+            self.hung.fetch_add(1, Ordering::SeqCst);
+        });
+        self.change();
     }
 
     fn change(&self) {
@@ -568,17 +327,10 @@ impl Terminal {
     }
 }
 
-impl State {
-    fn has_room(&self) -> bool {
-        let lines = self.settings.local(local::LINES);
-        // A line that is too long loses bytes; whoever does not wait for lines makes room by reading.
-        self.typed.len() < ROOM - 1 || lines && !self.typed.iter().any(|byte| byte & END != 0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::terminal::line::ROOM;
 
     fn new() -> (Arc<Terminal>, Side, Side) {
         let (terminal, master) = Terminal::new(0, &Arc::default());

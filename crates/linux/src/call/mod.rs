@@ -463,8 +463,7 @@ pub fn call<M: Machine>(
         // How addresses are chosen, and the like: one way only. It is kept.
         n::personality if a as u32 == u32::MAX => Ok(process.personality.load(Ordering::Relaxed).into()),
         n::personality => Ok(process.personality.swap(a as u32, Ordering::Relaxed).into()),
-        // Nobody is logged in.
-        n::vhangup => Ok(0),
+        n::vhangup => linux.hang_up(thread),
         n::chroot => linux.chroot(thread, a),
         // There is one node.
         n::set_mempolicy | n::mbind => linux.set_policy(thread, number == n::mbind, all),

@@ -135,7 +135,7 @@ impl<M: Machine> Linux<'_, M> {
                 let found = if some { IN } else { 0 } | if room { OUT } else { 0 };
                 (found | if side.terminal.is_left() { HANG_UP } else { 0 }, Some(side.terminal.changes()))
             }
-            Kind::Slave(side, _) if side.terminal.is_over() => {
+            Kind::Slave(side, _) if side.is_over() => {
                 (IN | OUT | ERROR | HANG_UP, Some(side.terminal.changes()))
             }
             Kind::Slave(side, _) => {

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use super::transfer::Load;
+use crate::capabilities::HANGS_UP;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
@@ -12,7 +13,7 @@ use crate::pipe::Done;
 use crate::process::{Process, Thread};
 use crate::signal::{Info, bit, number};
 use crate::sync::key_of;
-use crate::terminal::{OLD, SETTINGS, Terminal, WITH_SPEEDS, local};
+use crate::terminal::{OLD, SETTINGS, Side, Terminal, WITH_SPEEDS, local};
 use crate::tree::{Body, Inode, mode};
 
 /// Terminals at a time.
@@ -110,19 +111,37 @@ impl<M: Machine> Linux<'_, M> {
             let _ = directory.take(name.as_bytes(), false);
         }
         let (group, session) = terminal.owners();
-        let leader = self.processes.with(|all| all.get(&session).cloned());
-        if let Some(leader) = leader {
-            let leads = leader.session.load(Ordering::Relaxed) == leader.pid;
-            if leads && leader.ended.load(Ordering::SeqCst) == 0 {
-                self.kill(&leader, number::HANG_UP);
-                self.kill(&leader, number::CONTINUE);
-            }
-        }
+        self.tell_leader(session);
         if group != session {
             self.signal_group(group, number::HANG_UP);
         }
         self.free_terminal(&terminal);
         self.changed(key_of(&*terminal));
+    }
+
+    /// Who leads a session hears that its terminal is gone.
+    fn tell_leader(&self, session: u32) {
+        let leader = self.processes.with(|all| all.get(&session).cloned());
+        let leads = |leader: &Arc<Process>| leader.session.load(Ordering::Relaxed) == leader.pid;
+        let lives = |leader: &Arc<Process>| leader.ended.load(Ordering::SeqCst) == 0;
+        if let Some(leader) = leader.filter(|leader| leads(leader) && lives(leader)) {
+            self.kill(&leader, number::HANG_UP);
+            self.kill(&leader, number::CONTINUE);
+        }
+    }
+
+    /// `vhangup`: whoever has the process's terminal open has it no more, and its session has none.
+    pub(super) fn hang_up(&self, thread: &Thread) -> Answer {
+        if !thread.process.owner.with(|owner| owner.may(HANGS_UP)) {
+            return Err(Errno::EPERM);
+        }
+        if let Some(terminal) = thread.process.terminal.with(|own| own.clone()) {
+            self.tell_leader(terminal.owners().1);
+            self.free_terminal(&terminal);
+            terminal.hang_up();
+            self.changed(key_of(&*terminal));
+        }
+        Ok(0)
     }
 
     /// Who leads a session ends, or lets its terminal go.
@@ -162,10 +181,11 @@ impl<M: Machine> Linux<'_, M> {
         &self,
         thread: &Thread,
         open: &Open,
-        terminal: &Arc<Terminal>,
+        side: &Side,
         to: u64,
         bytes: u64,
     ) -> Answer {
+        let terminal = &side.terminal;
         self.in_front(thread, terminal, number::TERMINAL_IN)?;
         let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
         let settings = terminal.settings();
@@ -179,7 +199,7 @@ impl<M: Machine> Linux<'_, M> {
                 (!lines && time > 0 && (least == 0 || count > 0)).then(|| self.now().saturating_add(time));
             let mut done = Done::Wait;
             let mut look = || {
-                if terminal.is_over() {
+                if side.is_over() {
                     done = Done::Bytes(0);
                     return true;
                 }
@@ -252,15 +272,16 @@ impl<M: Machine> Linux<'_, M> {
         &self,
         thread: &Thread,
         open: &Open,
-        terminal: &Arc<Terminal>,
+        side: &Side,
         bytes: u64,
         load: &Load<'_>,
     ) -> Answer {
+        let terminal = &side.terminal;
         if terminal.settings().local(local::STOP_WRITERS) {
             self.in_front(thread, terminal, number::TERMINAL_OUT)?;
         }
         self.write_terminal(thread, open, terminal, bytes, load, |piece| {
-            if terminal.is_over() { Err(Errno::EIO) } else { Ok(terminal.print(piece)) }
+            if side.is_over() { Err(Errno::EIO) } else { Ok(terminal.print(piece)) }
         })
     }
 
@@ -309,7 +330,8 @@ impl<M: Machine> Linux<'_, M> {
                 // What it means may be signals, which are sent outside the wait.
                 let ready = || match &open.kind {
                     Kind::Master(..) => terminal.master_ready().1,
-                    _ => terminal.is_over() || terminal.slave_ready().1,
+                    Kind::Slave(side, _) => side.is_over() || terminal.slave_ready().1,
+                    _ => true,
                 };
                 if self.wait(thread, key_of(&**terminal), None, ready) != Waited::Ready {
                     return if done > 0 { Ok(done) } else { Err(AGAIN) };
@@ -343,7 +365,7 @@ impl<M: Machine> Linux<'_, M> {
         let put = |word: u32| self.machine.write_user(with, &word.to_le_bytes()).map(|()| 0);
         let is_own =
             || process.terminal.with(|own| own.as_ref().is_some_and(|own| Arc::ptr_eq(own, terminal)));
-        if !master && terminal.is_over() {
+        if matches!(&open.kind, Kind::Slave(side, _) if side.is_over()) {
             return Err(Errno::EIO);
         }
         // What changes something is for whoever is in front.

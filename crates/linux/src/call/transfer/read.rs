@@ -117,7 +117,7 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Directory(_) => Err(Errno::EISDIR),
             Kind::Console(_) => Ok(0),
             Kind::Master(side, _) => self.read_master(thread, open, &side.terminal, to, bytes),
-            Kind::Slave(side, _) => self.read_slave(thread, open, &side.terminal, to, bytes),
+            Kind::Slave(side, _) => self.read_slave(thread, open, side, to, bytes),
             Kind::Pipe(end) | Kind::Both(end, _) => self.read_pipe(thread, open, end, to, bytes),
             Kind::Event(counter) => {
                 if bytes < 8 {

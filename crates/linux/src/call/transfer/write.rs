@@ -141,7 +141,7 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Device(..) => Ok(bytes),
             Kind::Console(which) => self.print(thread, *which, bytes, load),
             Kind::Master(side, _) => self.write_master(thread, open, &side.terminal, bytes, load),
-            Kind::Slave(side, _) => self.write_slave(thread, open, &side.terminal, bytes, load),
+            Kind::Slave(side, _) => self.write_slave(thread, open, side, bytes, load),
             Kind::Pipe(end) | Kind::Both(_, end) => self.write_pipe(thread, open, end, bytes, load),
             Kind::Event(counter) => {
                 if bytes < 8 {
