@@ -642,7 +642,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             Error::OutOfMemory => (number::KILL, 0),
             _ => (number::BUS, 3),
         };
-        self.force(thread, Info { signal, code, word: at, value: 0 });
+        self.force(thread, Info { signal, code, word: at, value: 0, error: 0 });
         if thread.process.action(signal).handler < 2 && !thread.traced.is() {
             let name = thread.process.place.with(|place| text(&place.name));
             let rip = frame.registers.rip;
@@ -674,7 +674,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             let name = thread.process.place.with(|place| text(&place.name));
             self.machine.note(format_args!("{name}: exception {vector} at {rip:#x}"));
         }
-        self.force(thread, Info { signal, code, word, value: 0 });
+        self.force(thread, Info { signal, code, word, value: 0, error: 0 });
         self.leave(thread, frame, None)
     }
 

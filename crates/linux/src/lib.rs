@@ -36,6 +36,8 @@ mod epoll;
 pub mod errno;
 mod exec;
 mod extents;
+mod filter;
+mod filtering;
 mod flights;
 pub mod frame;
 mod furnish;

@@ -10,6 +10,7 @@ use quietmm::platform::WaitKey;
 
 use crate::areas::Areas;
 use crate::capabilities::Capabilities;
+use crate::filtering::Filtering;
 use crate::open::Shared;
 use crate::signal::{Action, Info, Stack};
 use crate::stop::Stopping;
@@ -51,9 +52,9 @@ pub(crate) struct Memory {
     pub layout: Mutex<Layout>,
     /// The most of it that was in memory.
     pub peak: Peak,
-    left: Arc<Left>,
     /// What was announced of barriers, as `membarrier` has it.
     pub barriers: AtomicU32,
+    left: Arc<Left>,
 }
 
 impl Memory {
@@ -167,9 +168,9 @@ pub(crate) struct Process {
     pub adjust: AtomicI32,
     /// Whom it traces, and who traces it.
     pub tracing: Tracing,
-    /// The terminal of its session.
     /// Its user had more threads than it may have when the process became theirs.
     pub crowds: AtomicBool,
+    /// The terminal of its session.
     pub terminal: Spin<Option<Arc<Terminal>>>,
 }
 
@@ -182,8 +183,8 @@ pub(crate) mod limit {
     pub const CORE: usize = 4;
     pub const BYTES_OF_FILE: usize = 1;
     pub const DATA: usize = 2;
-    pub const FILES: usize = 7;
     pub const THREADS: usize = 6;
+    pub const FILES: usize = 7;
     pub const LOCKED: usize = 8;
     pub const SPACE: usize = 9;
 }
@@ -254,6 +255,8 @@ pub struct Thread {
     pub(crate) restarts: AtomicU64,
     /// Who looks into it.
     pub(crate) traced: Traced,
+    /// How its calls are filtered.
+    pub(crate) filtering: Filtering,
 }
 
 impl Thread {
@@ -283,6 +286,7 @@ impl Thread {
             deadline: Spin::default(),
             restarts: AtomicU64::new(0),
             traced: Traced::default(),
+            filtering: Filtering::default(),
         })
     }
 
@@ -309,6 +313,11 @@ impl Thread {
         self.tid
     }
 
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid
+    }
+
     /// The base of its `fs`.
     pub fn fs(&self) -> u64 {
         self.fs.load(Ordering::Relaxed)
@@ -316,11 +325,6 @@ impl Thread {
 
     /// The space that it runs in.
     pub fn space(&self) -> Option<SpaceId> {
-    /// The number of its process.
-    pub fn pid(&self) -> u32 {
-        self.process.pid
-    }
-
         self.process.memory.with(|memory| memory.as_ref().map(|memory| memory.space))
     }
 

@@ -410,6 +410,9 @@ impl<M: Machine> Linux<'_, M> {
             let mask = thread.mask.load(Ordering::SeqCst);
             (thread.pending.load(Ordering::SeqCst), mask, thread.within.with(|within| *within))
         });
+        let no_gain = u32::from(process.said.no_gain.load(Ordering::Relaxed));
+        let (filtered, filters) =
+            thread.as_ref().map_or((0, 0), |thread| (thread.filtering.how(), thread.filtering.count()));
         let tracer = thread.as_ref().map_or(0, |thread| thread.traced.state.with(|state| state.tracer));
         let shared = process.pending.load(Ordering::SeqCst);
         let (ignored, caught) = process.actions.with(|actions| {
@@ -429,8 +432,8 @@ impl<M: Machine> Linux<'_, M> {
              VmLck:\t{locked:>8} kB\nVmPin:\t{:>8} kB\nVmHWM:\t{peak:>8} kB\nVmRSS:\t{resident:>8} kB\nRssAnon:\t{:>8} kB\nRssFile:\t{:>8} kB\nRssShmem:\t{:>8} kB\n\
              VmData:\t{size:>8} kB\nVmStk:\t{:>8} kB\nVmExe:\t{:>8} kB\nVmLib:\t{:>8} kB\nVmPTE:\t{:>8} kB\nVmSwap:\t{:>8} kB\nHugetlbPages:\t{:>8} kB\n\
              CoreDumping:\t0\nTHP_enabled:\t1\nThreads:\t{threads}\nSigQ:\t{waiting}/65536\nSigPnd:\t{pending:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{mask:016x}\n\
-             SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t0\n\
-             Seccomp:\t0\nSeccomp_filters:\t0\nCpus_allowed:\t{allowed}\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
+             SigIgn:\t{ignored:016x}\nSigCgt:\t{caught:016x}\nCapInh:\t{:016x}\nCapPrm:\t{:016x}\nCapEff:\t{:016x}\nCapBnd:\t{:016x}\nCapAmb:\t{:016x}\nNoNewPrivs:\t{no_gain}\n\
+             Seccomp:\t{filtered}\nSeccomp_filters:\t{filters}\nCpus_allowed:\t{allowed}\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\nMems_allowed_list:\t0\n\
              voluntary_ctxt_switches:\t0\nnonvoluntary_ctxt_switches:\t0\n",
             tabs(owner.users),
             tabs(owner.groups),

@@ -29,6 +29,7 @@ pub mod number {
     pub const URGENT: u32 = 23;
     pub const WINDOW: u32 = 28;
     pub const INPUT: u32 = 29;
+    pub const BAD_CALL: u32 = 31;
     /// Those that stop a process: that one, and three of terminals.
     pub const STOPS: u64 = 0b1111 << 18;
     /// The first of those that are queued.
@@ -94,6 +95,8 @@ pub struct Info {
     pub word: u64,
     /// What came with it: how a child has ended, or what the sender chose.
     pub value: u64,
+    /// An error that it comes of, or what a filter of calls chose.
+    pub error: u32,
 }
 
 /// The stack that handlers use, if one was named.
@@ -158,7 +161,7 @@ pub fn deliver(frame: &mut Frame, action: &Action, info: &Info, mask: u64, stack
     put(REGISTERS + 176, info.word);
     put(REGISTERS + 184, fx_at);
     put(MASK, mask);
-    put(INFO, info.signal.into());
+    put(INFO, u64::from(info.signal) | u64::from(info.error) << 32);
     put(INFO + 8, u64::from(info.code as u32));
     put(INFO + 16, info.word);
     put(INFO + 24, info.value);
@@ -215,7 +218,7 @@ mod tests {
         for stack in [None, Some(Stack { at: 0x10_0000, bytes: 8192 })] {
             let mut running = frame();
             let before = running.registers;
-            let info = Info { signal: 11, code: 1, word: 0xdead, value: 7 };
+            let info = Info { signal: 11, code: 1, word: 0xdead, value: 7, error: 0 };
             let delivery = deliver(&mut running, &action, &info, 0x55, stack);
             let r = running.registers;
             assert_eq!((r.rip, r.rdi, r.rsp), (0x5000, 11, delivery.at));

@@ -167,7 +167,7 @@ impl<M: Machine> Linux<'_, M> {
         let Some(parent) = self.processes.with(|all| all.get(&parent).cloned()) else { return };
         if parent.action(number::CHILD).flags & act::NO_STOPS == 0 {
             let (word, value) = (process.pid.into(), signal.into());
-            self.post(&parent, None, Info { signal: number::CHILD, code, word, value });
+            self.post(&parent, None, Info { signal: number::CHILD, code, word, value, error: 0 });
         }
         self.machine.wake(key_of(&*parent));
     }

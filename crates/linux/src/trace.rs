@@ -39,6 +39,8 @@ pub(crate) mod event {
     pub const EXEC: u32 = 4;
     pub const VFORK_DONE: u32 = 5;
     pub const EXIT: u32 = 6;
+    /// A filter wants the tracer to look at a call.
+    pub const FILTER: u32 = 7;
     pub const STOP: u32 = 128;
 }
 
@@ -148,6 +150,11 @@ impl Traced {
     /// Its tracer wants to hear of system calls.
     pub fn follows_calls(&self) -> bool {
         self.is() && self.state.with(|state| state.goes == Goes::ToCall)
+    }
+
+    /// Its tracer is asked when a filter of calls says so.
+    pub fn hears_of_filters(&self) -> bool {
+        self.wants(option::of(event::FILTER))
     }
 
     fn steps(&self) -> bool {
@@ -321,7 +328,7 @@ impl<M: Machine> Linux<'_, M> {
         let action = tracer.action(number::CHILD);
         if action.handler != 1 && action.flags & act::NO_STOPS == 0 {
             let (word, value) = (tid.into(), value.into());
-            self.post(tracer, None, Info { signal: number::CHILD, code, word, value });
+            self.post(tracer, None, Info { signal: number::CHILD, code, word, value, error: 0 });
         }
         self.machine.wake(key_of(&**tracer));
     }
@@ -330,7 +337,7 @@ impl<M: Machine> Linux<'_, M> {
     fn trap_info(thread: &Thread, code: u32) -> Info {
         let user = thread.process.owner.with(|owner| owner.users[0]);
         let word = u64::from(thread.tid) | u64::from(user) << 32;
-        Info { signal: code & 0x7f, code: code as i32, word, value: 0 }
+        Info { signal: code & 0x7f, code: code as i32, word, value: 0, error: 0 }
     }
 
     /// A system call begins or has ended; false if it is not to be done.
@@ -352,7 +359,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn step_of_call(&self, thread: &Arc<Thread>, frame: &mut Frame) {
         if thread.traced.steps() {
             frame.registers.flags &= !STEPS;
-            let info = Info { signal: number::TRAP, code: 1, word: frame.registers.rip, value: 0 };
+            let info = Info { signal: number::TRAP, code: 1, word: frame.registers.rip, value: 0, error: 0 };
             self.force(thread, info);
         }
     }
@@ -500,7 +507,11 @@ impl<M: Machine> Linux<'_, M> {
         let status = thread.status();
         tracer.tracing.ended.with(|ended| ended.push(Ended { tid: thread.tid, status }));
         let (code, value) = crate::kernel::how_ended(status.into());
-        self.post(&tracer, None, Info { signal: number::CHILD, code, word: thread.tid.into(), value });
+        self.post(
+            &tracer,
+            None,
+            Info { signal: number::CHILD, code, word: thread.tid.into(), value, error: 0 },
+        );
         self.machine.wake(key_of(&*tracer));
     }
 
@@ -538,7 +549,11 @@ impl<M: Machine> Linux<'_, M> {
             return false;
         };
         let (code, value) = crate::kernel::how_ended(process.ended.load(Ordering::SeqCst));
-        self.post(&tracer, None, Info { signal: number::CHILD, code, word: process.pid.into(), value });
+        self.post(
+            &tracer,
+            None,
+            Info { signal: number::CHILD, code, word: process.pid.into(), value, error: 0 },
+        );
         self.machine.wake(key_of(&*tracer));
         true
     }

@@ -132,7 +132,7 @@ impl<M: Machine> Linux<'_, M> {
                 .with(|timers| timers.get_mut(&id).into_iter().for_each(|ringer| ringer.overruns = all));
             if waits.is_none() {
                 let word = u64::from(id) | all << 32;
-                self.post(process, thread.as_ref(), Info { signal, code: BY_TIMER, word, value });
+                self.post(process, thread.as_ref(), Info { signal, code: BY_TIMER, word, value, error: 0 });
             }
         }
         next

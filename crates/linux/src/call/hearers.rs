@@ -221,7 +221,7 @@ impl<M: Machine> Linux<'_, M> {
         let hearer = open.hearer.with(|hearer| *hearer);
         let info = match hearer.signal {
             0 => Info { signal: number::INPUT, code: 0x80, ..Info::default() },
-            signal => Info { signal, code, word: band, value: hearer.number.into() },
+            signal => Info { signal, code, word: band, value: hearer.number.into(), error: 0 },
         };
         self.send_to_hearer(open, info);
     }

@@ -140,7 +140,7 @@ impl<M: Machine> Linux<'_, M> {
                 let user = thread.process.owner.with(|owner| owner.users[0]);
                 let word = u64::from(thread.process.pid) | u64::from(user) << 32;
                 if let Some(process) = self.processes.with(|all| all.get(&pid).cloned()) {
-                    self.post(&process, None, Info { signal, code: BY_MESSAGE, word, value });
+                    self.post(&process, None, Info { signal, code: BY_MESSAGE, word, value, error: 0 });
                 }
             }
             Some((_, Hears::Bytes(inbox, mut bytes))) => {

@@ -4,6 +4,7 @@ mod attributes;
 mod clocks;
 mod control;
 mod epoll;
+mod filters;
 mod futex;
 mod hearers;
 mod keeps;
@@ -26,8 +27,8 @@ pub(crate) mod terminals;
 mod time;
 mod timers;
 pub(crate) mod transfer;
-mod watches;
 mod waitv;
+mod watches;
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -35,6 +36,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use attributes::Of;
+use filters::Passed;
 use keeps::keeps;
 use names::Times;
 pub use number::name;
@@ -315,9 +317,9 @@ pub fn call<M: Machine>(
         n::wait4 => linux.wait4(thread, [a, b, c, d]),
         n::waitid => linux.waitid(thread, all),
         n::futex => linux.futex(thread, all),
+        n::futex_waitv => linux.futex_waitv(thread, [a, b, c, d, e]),
         n::set_tid_address => {
             thread.clear_tid.store(a, Ordering::SeqCst);
-        n::futex_waitv => linux.futex_waitv(thread, [a, b, c, d, e]),
             Ok(thread.tid.into())
         }
         n::set_robust_list if b != 24 => Err(Errno::EINVAL),
@@ -540,8 +542,15 @@ impl<M: Machine> Linux<'_, M> {
                 skips = number as i64 as i32 == -1;
             }
         }
+        let mut answered = skips.then_some(frame.registers.rax);
+        if !skips && thread.filtering.how() != crate::filtering::FREE {
+            match self.pass_filters(thread, frame, number) {
+                Passed::Made(other) => number = other,
+                Passed::Answered(value) => answered = Some(value),
+            }
+        }
         let arguments = frame.arguments();
-        let answer = if skips { Ok(frame.registers.rax) } else { call(self, thread, frame, number) };
+        let answer = answered.map_or_else(|| call(self, thread, frame, number), Ok);
         self.settle();
         self.hear(thread);
         if self.notes_calls.load(Ordering::Relaxed) {
@@ -550,7 +559,7 @@ impl<M: Machine> Linux<'_, M> {
         let again = answer.is_err_and(is_again);
         match answer {
             // The registers are another program's, or those that a handler has kept.
-            Ok(value) if replaces_registers(number) => {
+            Ok(value) if answered.is_none() && replaces_registers(number) => {
                 let _ = value;
             }
             Ok(value) => frame.registers.rax = value,

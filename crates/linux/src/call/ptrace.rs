@@ -127,7 +127,7 @@ fn bytes_of(words: &[u64]) -> Vec<u8> {
 
 /// A signal as it is said of it: `siginfo_t`.
 fn said(info: &Info) -> Vec<u8> {
-    let head = Pack::default().word(info.signal).word(0).word(info.code as u32).word(0);
+    let head = Pack::default().word(info.signal).word(info.error).word(info.code as u32).word(0);
     head.long(info.word).long(info.value).zeros_to(128).0
 }
 
@@ -296,11 +296,12 @@ impl<M: Machine> Linux<'_, M> {
                 self.machine.write_user(data, &said(&info)).map(|()| 0)
             }
             ask::SET_INFO => {
-                let (signal, code) = (self.load_word(data)?, self.load_word(data + 8)? as i32);
+                let (signal, error) = (self.load_word(data)?, self.load_word(data + 4)?);
+                let code = self.load_word(data + 8)? as i32;
                 let (word, value) = (self.load_long(data + 16)?, self.load_long(data + 24)?);
                 Self::of_stopped(target, |stop| {
                     let info = stop.info.as_mut().ok_or(Errno::EINVAL)?;
-                    *info = Info { signal, code, word, value };
+                    *info = Info { signal, code, word, value, error };
                     Ok(0)
                 })
             }

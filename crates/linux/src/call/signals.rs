@@ -224,7 +224,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EPERM);
         }
         if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
-            self.post(&process, meant.as_ref(), Info { signal, code, word, value });
+            self.post(&process, meant.as_ref(), Info { signal, code, word, value, error: 0 });
         }
         Ok(0)
     }
@@ -244,7 +244,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         if signal != 0 {
             let word = u64::from(thread.process.pid);
-            self.post(&target.process, Some(&target), Info { signal, code: -6, word, value: 0 });
+            self.post(&target.process, Some(&target), Info { signal, code: -6, word, value: 0, error: 0 });
         }
         Ok(0)
     }

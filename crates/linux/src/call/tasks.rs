@@ -180,7 +180,10 @@ impl<M: Machine> Linux<'_, M> {
         if event != 0 && thread.traced.is() {
             self.trace_new(thread, &new, event);
         }
-        process.threads.with(|threads| threads.push(new.clone()));
+        process.threads.with(|threads| {
+            new.filtering.follow(&thread.filtering);
+            threads.push(new.clone());
+        });
         if !is_thread {
             self.processes.with(|all| all.insert(tid, process.clone()));
         }
@@ -211,23 +214,23 @@ impl<M: Machine> Linux<'_, M> {
         let memory = if ask.flags & flag::MEMORY != 0 {
             memory
         } else {
+            let announced = memory.barriers.load(Ordering::SeqCst);
             memory.layout.with(self.machine, |layout| {
                 let files = parent.files.with(|files| files.count()) as u64;
                 let areas = layout.areas.iter().count() as u64;
                 if !self.machine.has_room(BYTES_OF_AREA * areas + BYTES_OF_FILE * files) {
                     return Err(Errno::ENOMEM);
-            let announced = memory.barriers.load(Ordering::SeqCst);
                 }
                 let space = self.mm.space(memory.space).fork()?;
                 let mut copy = layout.clone();
                 let inherited = self.inherit(space, &mut copy);
                 let memory = Memory::new(space, copy, &self.left);
+                memory.barriers.store(announced, Ordering::SeqCst);
                 inherited?;
                 Ok::<_, Errno>(memory)
             })?
         };
         if ask.flags & flag::FILES != 0 && ask.flags & flag::VFORK == 0 {
-                memory.barriers.store(announced, Ordering::SeqCst);
             // Two processes with one table of open files.
             return Err(Errno::EINVAL);
         }
@@ -272,10 +275,10 @@ impl<M: Machine> Linux<'_, M> {
             used: Default::default(),
             limits_locks: AtomicBool::new(parent.limits_locks.load(Ordering::Relaxed)),
             tracing: Default::default(),
+            crowds: AtomicBool::new(false),
             terminal: Spin::new(parent.terminal.with(|own| own.clone())),
         }))
     }
-            crowds: AtomicBool::new(false),
 
     /// It has a space of its own now, or has ended.
     pub(crate) fn no_longer_borrows(&self, process: &Process) {
@@ -295,10 +298,10 @@ impl<M: Machine> Linux<'_, M> {
         if flags & !(EMPTY_PATH | NO_FOLLOW) != 0 {
             return Err(Errno::EINVAL);
         }
+        self.may_run_another(thread)?;
         let mut path = self.load_path(path)?;
         if path.is_empty() && flags & EMPTY_PATH != 0 {
             path = alloc::format!("/proc/self/fd/{}", directory as u32).into_bytes();
-        self.may_run_another(thread)?;
         } else if !path.starts_with(b"/") && directory as u32 != super::HERE as u32 {
             let open = self.open_file(thread, directory)?;
             let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };

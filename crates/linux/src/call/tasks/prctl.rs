@@ -95,8 +95,8 @@ impl<M: Machine> Linux<'_, M> {
             7 | 8 | 23 | 24 | 47 => self.control_rights(thread, all),
             // How root's programs get theirs: in one way.
             27 | 28 => Ok(0),
-            // Nothing of the program's calls is filtered.
-            21 => Ok(0),
+            21 => Ok(thread.filtering.how().into()),
+            22 => self.filter_as(thread, value, all[2]),
             _ => Err(Errno::EINVAL),
         }
     }
