@@ -185,7 +185,7 @@ static void others(void) {
         for (int i = 0; i < 16; i++) mine[i * PAGE] = i + 1;
         int well = resident(mine, 16) == 16;
         CHECK(write(from[1], "x", 1) == 1 && read(to[0], &byte, 1) == 1);
-        // Two ranges went out, and come back as they were. Where there is no room to put them they stay.
+        // Two ranges went out, and come back as they were. Those stay that have no room there, or are still with the CPU that had them first.
         int left = resident(mine, 16);
         for (int i = 0; i < 16; i++) well &= mine[i * PAGE] == i + 1;
         CHECK(write(from[1], &left, sizeof left) == sizeof left && read(to[0], &byte, 1) == 1);
@@ -195,7 +195,7 @@ static void others(void) {
     struct iovec all[3] = {{mine, 4 * PAGE}, {mine + 8 * PAGE, 2 * PAGE}, {mine + 15 * PAGE, 100}};
     CHECK(who >= 0 && read(from[0], &byte, 1) == 1);
     CHECK(advise(who, all, 3, MADV_PAGEOUT) == 6 * PAGE + 100 && write(to[1], "x", 1) == 1);
-    CHECK(read(from[0], &left, sizeof left) == sizeof left && (left == 9 || left == 16));
+    CHECK(read(from[0], &left, sizeof left) == sizeof left && left >= 9);
     CHECK(advise(who, all, 3, MADV_COLD) == 6 * PAGE + 100 && advise(who, all, 3, MADV_WILLNEED) == 6 * PAGE + 100);
     // What changes something is for one's own memory.
     FAILS(advise(who, all, 3, MADV_DONTNEED), EINVAL);

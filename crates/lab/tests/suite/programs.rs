@@ -225,7 +225,7 @@ fn barriers_of_others_words_to_wait_for_and_advice_to_others_are_as_on_the_host(
     let kicks = all.split("\"kicks\": ").nth(1).and_then(|rest| rest.split(&[',', '\n', ' '][..]).next());
     assert!(kicks.and_then(|count| count.parse::<u64>().ok()).is_some_and(|count| count > 100), "{all}");
     // What one process says of another's pages goes to swap, which the host may not have, and nothing else.
-    let ran = boot(&format!("{program} others"), &["--cpus", "2", "--memory", "64M"]);
+    let ran = boot(&format!("{program} others"), &["--cpus", "1", "--memory", "64M"]);
     assert_eq!((told(&ran, " swapped out"), told(&ran, " swapped in")), (7, 7), "{}", text(&ran.stderr));
 }
 
