@@ -429,7 +429,8 @@ impl<M: Machine> Linux<'_, M> {
             self.may_have(thread, layout, Wanted::more(more, if own { area.rights } else { 0 }))?;
             let beside = area.end == was.end && growth <= ALL.end && layout.areas.is_free(&(was.end..growth));
             if !moves && beside {
-                let (gained, of) = (was.end..growth, area.rights & rights::ALL);
+                // With all that was said of it: it stays one thing.
+                let (gained, of) = (was.end..growth, area.rights & !rights::LOCKED);
                 self.map(memory.space, layout, gained.clone(), of, tail(was.end))?;
                 if area.rights & rights::LOCKED != 0
                     && self.mm.space(memory.space).lock(pages(&gained)).is_ok()
@@ -467,7 +468,7 @@ impl<M: Machine> Linux<'_, M> {
                 layout.areas.insert(place + len, gained);
             }
             if flags & LEAVE != 0 {
-                self.map(memory.space, layout, was, area.rights & rights::ALL, tail(at))?;
+                self.map(memory.space, layout, was, area.rights & !rights::LOCKED, tail(at))?;
             }
             Ok(place)
         })

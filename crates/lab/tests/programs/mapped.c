@@ -89,6 +89,28 @@ static int share_zero(void) {
     return 0;
 }
 
+static char *grown;
+
+static int lacks_all(void) {
+    for (int i = 0; i < 8; i++)
+        if (load(grown + i * PAGE) != -SIGSEGV) return 1;
+    return load(left) == -SIGSEGV ? 0 : 2;
+}
+
+// What was said of memory is said of what it gains where it is, and elsewhere, and of what is left behind: it stays one thing.
+static void stays_so(void) {
+    grown = own(5);
+    CHECK(munmap(grown + 2 * PAGE, 3 * PAGE) == 0 && madvise(grown, 2 * PAGE, MADV_DONTFORK) == 0);
+    CHECK(mremap(grown, 2 * PAGE, 4 * PAGE, 0) == grown);
+    char *next = mmap(grown + 4 * PAGE, PAGE, PROT_READ, OWN | MAP_FIXED, -1, 0);
+    CHECK(next == grown + 4 * PAGE);
+    grown = mremap(grown, 4 * PAGE, 8 * PAGE, MREMAP_MAYMOVE);
+    CHECK(grown != MAP_FAILED);
+    left = grown;
+    grown = mremap(left, 8 * PAGE, 8 * PAGE, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+    CHECK(grown != MAP_FAILED && child(lacks_all) == 0);
+}
+
 // Kinds of mappings that are refused, or lie somewhere else.
 static void kinds(void) {
     FAILS(mmap(0, PAGE, PROT_READ, MAP_SHARED_VALIDATE | MAP_ANONYMOUS, -1, 0), EINVAL);
@@ -198,7 +220,7 @@ static void sealed(void) {
 int main(int count, char **arguments) {
     signal(SIGSEGV, on);
     signal(SIGBUS, on);
-    const struct part parts[] = {{"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}};
+    const struct part parts[] = {{"grows", grows}, {"inherits", inherits}, {"stays so", stays_so}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}};
     PLAY(parts, count, arguments);
     return 0;
 }
