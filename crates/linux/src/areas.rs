@@ -7,6 +7,9 @@ use core::ops::Range;
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
+/// What stays free below an area that grows down: who runs over its stack is to be told, and not to write to what lies there.
+pub const GUARD: u64 = 256 * PAGE;
+
 /// Rights, as `mmap` has them: read, write, execute.
 pub mod rights {
     /// It may be read.
@@ -127,14 +130,15 @@ impl<F: Clone + PartialEq> Areas<F> {
         self.meeting(range).next().is_none()
     }
 
-    /// The highest free addresses for so many bytes within these bounds.
+    /// The highest free addresses for so many bytes within these bounds, apart from areas that grow down.
     pub fn find_free(&self, bytes: u64, within: &Range<u64>) -> Option<u64> {
         let mut end = within.end;
-        for (&start, area) in self.0.range(..within.end).rev() {
+        for (&start, area) in self.0.range(..within.end.saturating_add(GUARD)).rev() {
             if area.end < end && end - area.end >= bytes {
                 break;
             }
-            end = end.min(start);
+            let apart = if area.rights & rights::GROWS != 0 { GUARD } else { 0 };
+            end = end.min(start.saturating_sub(apart));
         }
         end.checked_sub(bytes).filter(|&start| start >= within.start)
     }
@@ -291,6 +295,16 @@ mod tests {
         areas.insert(0x20000, own(0x30000));
         assert_eq!(areas.find_free(0x1000, &within), Some(0xd000));
         assert_eq!(areas.find_free(0x1000, &(0x1000..0xf000)), Some(0xd000));
+    }
+
+    #[test]
+    fn what_an_area_may_grow_into_is_not_free_for_others() {
+        let (mut areas, at) = (Areas::default(), 2 * GUARD);
+        areas.insert(at, Area { rights: rights::GROWS, ..own(at + PAGE) });
+        let found = |within: Range<u64>| areas.find_free(PAGE, &within);
+        assert_eq!(found(0..at + 2 * PAGE), Some(at + PAGE));
+        assert_eq!(found(0..at + PAGE), Some(at - GUARD - PAGE));
+        assert_eq!(found(at - GUARD..at), None);
     }
 
     #[test]

@@ -5,14 +5,11 @@ use core::ops::Range;
 use quietmm::{Error, UserAccess, VirtAddr};
 
 use super::ALL;
-use crate::areas::{PAGE, What, rights};
+use crate::areas::{GUARD, PAGE, What, rights};
 use crate::errno::Errno;
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::process::{Layout, Mapped, Thread, limit};
-
-/// What stays free below such an area: who runs over its stack is to be told, and not to write to what lies there.
-const GUARD: u64 = 256 * PAGE;
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn resolve(&self, thread: &Thread, at: u64, access: UserAccess) -> Result<(), Error> {
