@@ -220,7 +220,8 @@ static void sealed(void) {
 int main(int count, char **arguments) {
     signal(SIGSEGV, on);
     signal(SIGBUS, on);
-    const struct part parts[] = {{"grows", grows}, {"inherits", inherits}, {"stays so", stays_so}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}};
+    // The first one before there is memory that grows down to where something was.
+    const struct part parts[] = {{"stays so", stays_so}, {"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}};
     PLAY(parts, count, arguments);
     return 0;
 }
