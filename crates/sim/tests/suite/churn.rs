@@ -58,7 +58,9 @@ fn a_rule_that_is_broken_is_seen() {
         Rule::OnlineStartsEmpty,
     ] {
         let broken = |seed| RunSpec { broken: Some(rule), seed, ..spec(Workload::Churn) };
-        let seen = (1..=ENOUGH).any(|seed| harm(&run(&broken(seed))) != [0; 3]);
+        // A page is seldom used just as it moves. All seeds are tried, beginning with the one that showed it last.
+        let first = if rule == Rule::FlushBeforeMove { 56 } else { 1 };
+        let seen = (first..=ENOUGH).chain(1..first).any(|seed| harm(&run(&broken(seed))) != [0; 3]);
         assert!(seen, "{rule} was left out with {ENOUGH} seeds, and nothing came of it");
     }
 }
