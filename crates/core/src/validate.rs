@@ -9,7 +9,7 @@ use crate::addr::{LARGE_PAGES, PageNumber};
 use crate::cpu::CpuId;
 use crate::frame::percpu::PcpAccess;
 use crate::kind::Kind;
-use crate::memmap::{PIN, flag};
+use crate::memmap::{Frame, PIN, flag};
 use crate::paging::{Entry, table};
 use crate::platform::Platform;
 
@@ -80,11 +80,12 @@ impl<P: Platform> Manager<'_, P> {
         let (mut dirty, mut kept, mut pages) = (0, 0, recount::Pages::default());
         // Pages that have left their caches, or whose file has ended, and wait in LRU batches: those hold them.
         let mut cut = 0;
-        for (n, frame) in self.memmap().iter(p) {
+        for (n, frame) in self.memmap().iter() {
             audit.total += 1;
-            let state = frame.state.get(p);
-            let block = 1 << crate::memmap::Frame::order_of(state);
-            match frame.kind(p) {
+            // Of each frame, and of no concern to a machine that counts what others may see.
+            let state = frame.state.unseen();
+            let (block, kind) = (1 << Frame::order_of(state), Frame::kind_of(state));
+            match kind {
                 Kind::Kernel => {
                     allocated += block;
                     owned += if state & flag::OWN != 0 { block } else { 0 };
@@ -96,7 +97,7 @@ impl<P: Platform> Manager<'_, P> {
                 }
                 Kind::File => {
                     audit.file += 1;
-                    let keeps = crate::memmap::Frame::is_kept_by_device(state);
+                    let keeps = Frame::is_kept_by_device(state);
                     dirty += u64::from(state & flag::DIRTY != 0 && keeps);
                     let waits = || frame.refs.get(p) > 0 && !self.audit_cached(n);
                     cut += u64::from(state & flag::CUT != 0 || waits());
@@ -110,7 +111,7 @@ impl<P: Platform> Manager<'_, P> {
             }
             audit.leaked += u64::from(state & flag::UNFLUSHED != 0);
             listed += u64::from(state & flag::LISTED != 0);
-            if matches!(frame.kind(p), Kind::Anon | Kind::File) {
+            if matches!(kind, Kind::Anon | Kind::File) {
                 maps += u64::from(frame.maps.get(p));
             }
             pages.add(self, frame, state);

@@ -554,7 +554,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     ) -> (u64, bool) {
         let (mut nodes, mut own, mut good) = (1, 0, true);
         for i in 0..=MASK {
-            let word = slot(self, node, i << (SHIFT * level), level).get(self.platform());
+            let word = slot(self, node, i << (SHIFT * level), level).unseen();
             let at = base + (i << (SHIFT * level));
             own += u32::from(word != 0);
             match unpack(word) {

@@ -233,8 +233,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     pub(crate) fn audit_groups(&self) -> bool {
         let (p, groups, memmap) = (self.platform(), self.groups(), self.memmap());
         groups.slots(p).all(|group| {
-            let frames = memmap.iter(p).filter(|&(n, _)| groups.of_frame(p, n) == group);
-            let held: u64 = frames.map(|(_, frame)| 1 << Frame::order_of(frame.state.get(p))).sum();
+            let frames = memmap.iter().filter(|&(n, _)| groups.of_frame(p, n) == group);
+            let held: u64 = frames.map(|(_, frame)| 1 << Frame::order_of(frame.state.unseen())).sum();
             let stocks = groups.stocks.iter().filter(|stock| stock.0.get(p) >> 32 == group.0.into()).count();
             let charged = &groups.state(group).charged;
             charged.pages.get(p) == held + self.stocked(group) && charged.stocks.get(p) as usize == stocks

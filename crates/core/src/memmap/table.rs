@@ -4,7 +4,6 @@ use super::frame::Frame;
 use super::sections::{SECTION, Sections};
 use crate::addr::FrameNumber;
 use crate::kind::Kind;
-use crate::platform::Hooks;
 
 /// A block of frames: its first one, and what is kept about that.
 #[derive(Clone, Copy)]
@@ -40,18 +39,18 @@ impl<'p> FrameTable<'p> {
     }
 
     /// Whether a frame is out of use: a hole, offline, or not here yet.
-    pub fn is_absent<P: Hooks>(&self, p: &P, n: FrameNumber) -> bool {
-        self.find(n).is_none_or(|frame| frame.kind(p) == Kind::Absent)
+    pub fn is_absent(&self, n: FrameNumber) -> bool {
+        self.find(n).is_none_or(|frame| Frame::kind_of(frame.state.unseen()) == Kind::Absent)
     }
 
-    /// Every managed frame.
-    pub fn iter<P: Hooks>(&self, p: &P) -> impl Iterator<Item = (FrameNumber, &'p Frame)> {
+    /// Every managed frame: for audits of a quiet system.
+    pub fn iter(&self) -> impl Iterator<Item = (FrameNumber, &'p Frame)> {
         // By section: the number of frames up to the end of the last one may be 2^32.
         self.0
             .firsts()
             .flat_map(|first| (0..SECTION).map(move |i| first.add(i)))
             .filter_map(|n| Some((n, self.find(n)?)))
-            .filter(|(_, frame)| frame.kind(p) != Kind::Absent)
+            .filter(|(_, frame)| Frame::kind_of(frame.state.unseen()) != Kind::Absent)
     }
 }
 

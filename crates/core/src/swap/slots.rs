@@ -152,9 +152,10 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
         let p = self.mm.platform();
         let (mut users, mut used, mut pages, mut good) = (0, 0, 0, true);
         for slot in self.first..self.first + CLUSTER {
-            users += u64::from(self.users(slot));
-            used += u32::from(!self.is_free(slot));
-            if let Some(n) = self.page(slot) {
+            let (of_slot, page) = (self.slot(slot).users.unseen(), self.slot(slot).frame.unseen());
+            users += u64::from(of_slot);
+            used += u32::from(of_slot > 0 || page > 0);
+            if let Some(n) = page.checked_sub(1).map(FrameNumber) {
                 pages += 1;
                 let frame = self.mm.memmap().get(n);
                 good &= frame.kind(p) == Kind::Anon && frame.slot(p) == Some(slot);

@@ -98,7 +98,7 @@ impl<P: Platform> Manager<'_, P> {
         let all = self.zones().map(|zone| u64::from(zone.present(p))).sum();
         let good = |zone: &Zone| {
             let marks = watermarks(self.config(), zone.present(p), all);
-            let is_absent = |n: &u32| self.memmap().is_absent(p, FrameNumber(*n));
+            let is_absent = |n: &u32| self.memmap().is_absent(FrameNumber(*n));
             let absent = (zone.start.0..zone.end.0).filter(is_absent).count() as u32;
             let ruled = zone.limits.by_rule(p, zone.present(p), marks.low);
             ruled.is_none_or(|limits| limits == zone.limits.chosen(p))

@@ -72,7 +72,7 @@ fn count_below<P: Platform>(
     let spares = if level == 1 { count_spares(mm, table) } else { 0 };
     let (mut found, mut own, mut good) = (spares, 0, true);
     for i in first..=last {
-        let entry = slot(mm, (table, level), i as usize).get();
+        let entry = slot(mm, (table, level), i as usize).unseen();
         let at = base + (i << (9 * level));
         if level == 0 || is_large(entry, level) {
             visit(PageNumber(at), entry);
@@ -100,7 +100,7 @@ pub(crate) fn each_span<P: Platform>(
             return;
         }
         for i in 0..slots {
-            let entry = slot(mm, (table, level), i as usize).get();
+            let entry = slot(mm, (table, level), i as usize).unseen();
             if entry.is_present() && !is_large(entry, level) {
                 let at = base + i * span;
                 each(PageRange::new(PageNumber(at), span));
