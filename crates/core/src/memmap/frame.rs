@@ -20,7 +20,7 @@ const KIND: u32 = 7;
 pub(crate) mod flag {
     /// In its file's cache, and not read yet. Apart from the others: next to the kind.
     pub const UNREAD: u32 = 1 << 3;
-    /// Somebody reclaims, reads or writes this page; others leave it alone.
+    /// Somebody reclaims, reads or writes this page; others leave it alone. A table: somebody drops pages under it.
     pub const LOCKED: u32 = 1 << 8;
     /// Aging saw one use: the next one activates.
     pub const REFERENCED: u32 = 1 << 9;
