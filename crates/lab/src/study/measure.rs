@@ -109,7 +109,9 @@ fn origin(plan: &Plan) -> Vec<(&'static str, String)> {
     lines.extend(plan.backend.place().sets.iter().map(|(key, value)| ("set", format!("{key} = {value}"))));
     lines.extend(plan.policies.iter().filter_map(|named| {
         let canonical = named.policy.to_string();
-        (canonical != named.name).then(|| ("policy", format!("{} is {canonical}", named.name)))
+        // In words that a line can end between.
+        let words = || canonical.replace('+', " + ");
+        (canonical != named.name).then(|| ("policy", format!("{} is {}", named.name, words())))
     }));
     lines.push(match plan.runs {
         1 => ("seed", plan.seed.to_string()),
