@@ -384,11 +384,12 @@ mod tests {
             "linux+flush=broadcast",
             "linux+unmap=per-page+flush=broadcast-or-ipi",
             "linux+free=sweep",
+            "linux+emptied=quietly",
         ] {
             assert_eq!(Policy::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(
-            Policy::parse("vanilla+unmap=batch+drain=holding-cpus+aging=no-flush+vmap=lazy")
+            Policy::parse("vanilla+unmap=batch+drain=holding-cpus+aging=no-flush+vmap=lazy+emptied=at-once")
                 .unwrap()
                 .to_string(),
             "linux"

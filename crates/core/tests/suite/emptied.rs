@@ -233,14 +233,16 @@ fn at_once_whole_tables_go_with_a_drop_of_one_page() {
         ("linux", pages(AT + 1, TABLE - 1), 0),
         ("linux", pages(AT, TABLE - 1), 0),
         ("linux", pages(AT + 1, 2 * TABLE), 1),
-        // Nothing else is mapped under the last one.
+        // Nothing else is mapped under the first one, and under the last.
         ("linux", pages(AT + 2 * TABLE, 100), 0),
+        ("linux", pages(AT + TABLE, TABLE + 100), 1),
+        ("linux", pages(AT - 100, TABLE + 100), 1),
         ("linux+emptied=quietly", pages(AT, TABLE), 0),
     ] {
         let host = Host::new(setup(2));
         host.run(bare(policy), |mm| {
-            let id = space(mm, ANON, AT, 2 * TABLE + 100);
-            for page in [AT + 5, AT + TABLE + 5, AT + 2 * TABLE + 5] {
+            let id = space(mm, ANON, AT - 100, 2 * TABLE + 200);
+            for page in [AT - 50, AT + 5, AT + TABLE + 5, AT + 2 * TABLE + 5] {
                 host.write(mm, id, page, page).unwrap();
             }
             run_in(mm, id, &[1]);

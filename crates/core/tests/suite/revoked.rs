@@ -3,9 +3,10 @@
 use crate::machine;
 
 use machine::showing::{ANON, AT, TO, private, shared};
+use machine::swapping::{DEVICE, swapping};
 use machine::{Happened, Host, Mm, Setup, bare, pages};
 use quietmm::event::Revoked;
-use quietmm::{Advice, Backing, Event, PageRange, Prot, SpaceId};
+use quietmm::{Advice, Backing, Config, Event, PageNumber, PageRange, Prot, SpaceId};
 
 const COUNT: u64 = 8;
 
@@ -110,6 +111,27 @@ fn rights_that_go_are_told_of_and_no_others() {
             assert_eq!(takes(Prot::ReadWrite, op), []);
         }
     }
+}
+
+/// What a drop leaves alone may come meanwhile, and is not to be told of; what reclaim took before was there.
+#[test]
+fn a_drop_tells_of_what_was_there_and_of_nothing_else() {
+    let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+    host.run(Config { resched_after: 1 << 12, lru_batch: 1, ..swapping("linux") }, |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(AT, COUNT), ANON, Prot::ReadWrite).unwrap();
+        [1, 0].iter().for_each(|&cpu| host.on(cpu, || mm.space(id).switch_to().unwrap()));
+        (AT..AT + COUNT).filter(|&page| page != AT + 3).for_each(|page| host.write(mm, id, page, 1).unwrap());
+        mm.space(id).advise(pages(AT + 6, 2), Advice::Free).unwrap();
+        mm.space(id).advise(pages(AT + 6, 2), Advice::PageOut).unwrap();
+        let gone = mm.space(id).lookup(PageNumber(AT + 6)).unwrap();
+        assert!(!gone.is_present() && !gone.is_swapped(), "{gone:?}");
+        host.forget();
+        mm.space(id).advise(pages(AT, COUNT), Advice::Drop).unwrap();
+        let parts = [(AT, 3), (AT + 4, 4)].map(|(at, count)| (id, pages(at, count), Revoked::All));
+        assert_eq!(told(&host), parts);
+    });
 }
 
 /// What both have from then on neither may write to; a file's pages they share as before.

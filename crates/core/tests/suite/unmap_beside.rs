@@ -225,7 +225,7 @@ type Op = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
 
 fn in_the_way_of((part, parts): (usize, usize)) {
     let gone = Err(Error::NotMapped(PageNumber(AT)));
-    let ops: [(&str, Op, Result<(), Error>); 4] = [
+    let ops: [(&str, Op, Result<(), Error>); 5] = [
         (
             "map",
             |mm, id| mm.space(id).map(pages(AT, 2), ANON, Prot::Read),
@@ -234,6 +234,8 @@ fn in_the_way_of((part, parts): (usize, usize)) {
         ("unmap", |mm, id| mm.space(id).unmap(pages(AT, 2)), gone),
         ("unmap more", |mm, id| mm.space(id).unmap(pages(AT, 4)), gone),
         ("protect", |mm, id| mm.space(id).protect(pages(AT, 2), Prot::Read), gone),
+        // What was taken out there is not its own to let go of.
+        ("drop", |mm, id| mm.space(id).advise(pages(AT, 2), Advice::Drop), gone),
     ];
     let (name, op, other) = ops[part % ops.len()];
     let (first_place, step) = ((part / ops.len()) as u32, (parts / ops.len()) as u32);
@@ -262,7 +264,7 @@ parts!(
     what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left,
     |part, parts| in_the_way_of((part, parts)),
     [
-        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14
     ]
 );
 
