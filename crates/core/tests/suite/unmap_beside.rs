@@ -235,7 +235,15 @@ fn in_the_way_of((part, parts): (usize, usize)) {
         ("unmap more", |mm, id| mm.space(id).unmap(pages(AT, 4)), gone),
         ("protect", |mm, id| mm.space(id).protect(pages(AT, 2), Prot::Read), gone),
         // What was taken out there is not its own to let go of.
-        ("drop", |mm, id| mm.space(id).advise(pages(AT, 2), Advice::Drop), gone),
+        (
+            "drop",
+            |mm, id| {
+                let done = mm.space(id).advise(pages(AT, 2), Advice::Drop);
+                assert!(done.is_err() || caching(mm, AT) == 0, "dropped, and a CPU has it");
+                done
+            },
+            gone,
+        ),
     ];
     let (name, op, other) = ops[part % ops.len()];
     let (first_place, step) = ((part / ops.len()) as u32, (parts / ops.len()) as u32);
