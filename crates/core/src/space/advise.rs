@@ -16,7 +16,8 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     ///
     /// [`Advice::Drop`]: when it returns no CPU can use the content that was there (INV-4). One flush, thus at most one
     /// IPI per CPU that uses the space and is neither lazy nor this one; none if no page was present and nothing is
-    /// deferred. Others may fault meanwhile, and drop a few pages elsewhere; a fault on a page that goes waits. With `free=sweep` as for [`Space::unmap`](crate::Space::unmap): until the next sweep another CPU may find the old content,
+    /// deferred. Others may fault meanwhile, and drop a few pages elsewhere; a fault on a page that goes waits. With `free=sweep` as for
+    /// [`Space::unmap`](crate::Space::unmap): until the next sweep another CPU may find the old content,
     /// unless it has switched to the space since, or the page was touched anew. [`Advice::Large`] and [`Advice::Small`] say how pages come from now on, and cost no flush.
     ///
     /// [`Advice::PageOut`] takes the pages that no other space has out of memory, in use or not: one flush for each batch of reclaim, thus at

@@ -96,7 +96,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let mut vmas =
             self.vmas_from(space, range.start).take_while(|(_, vma)| vma.range(p).start < range.end());
-        // What is leaving is not mapped, and who waits until it has left knows what comes there.
+        // What an unmap has taken out there it lets go of itself, once it has flushed. A page of a file that comes meanwhile and that reclaim takes would
+        // leave a mark like one from before the drop, of which more would be told than is so.
         if vmas.any(|(_, vma)| vma.file(p).is_some() || vma.is_leaving(p)) {
             return Ok(false);
         }
