@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::call::RESTART_CALL;
 use crate::errno::{Answer, Errno};
 use crate::frame::{Frame, Fx};
 use crate::kernel::{AGAIN, Flow, Linux, RESTART};
@@ -89,8 +90,10 @@ impl<M: Machine> Linux<'_, M> {
             // The instruction has two bytes.
             frame.registers.rip = frame.registers.rip.wrapping_sub(2);
             frame.registers.rax = if frame.registers.rax == RESTART.register() {
-                thread.restarts.store(number, Ordering::Relaxed);
-                crate::call::RESTART_CALL
+                if number != RESTART_CALL {
+                    thread.restarts.store(number, Ordering::Relaxed);
+                }
+                RESTART_CALL
             } else {
                 number
             };

@@ -45,7 +45,7 @@ use tasks::users::Which;
 
 use crate::errno::{Answer, Errno};
 use crate::frame::Frame;
-use crate::kernel::{Flow, Linux, Unknown, is_again};
+use crate::kernel::{Flow, Linux, RESTART, Unknown, is_again};
 use crate::layout::text;
 use crate::machine::Machine;
 use crate::process::Thread;
@@ -424,9 +424,16 @@ pub fn call<M: Machine>(
         n::tgkill => linux.tgkill(thread, Some(a as u32), b as u32, c as u32),
         n::rt_sigqueueinfo => linux.sigqueue(thread, None, [a, b, c]),
         n::rt_tgsigqueueinfo => linux.sigqueue(thread, Some(b), [a, c, d]),
-        n::restart_syscall => match thread.restarts.swap(0, Ordering::Relaxed) {
+        n::restart_syscall => match thread.restarts.load(Ordering::Relaxed) {
             0 => Err(Errno::EINTR),
-            number => call(linux, thread, frame, number),
+            number => {
+                let answer = call(linux, thread, frame, number);
+                // Whatever interrupts it once more, it is that call that is made again.
+                if answer != Err(RESTART) {
+                    thread.restarts.store(0, Ordering::Relaxed);
+                }
+                answer
+            }
         },
         n::seccomp => linux.seccomp(thread, a, b, c),
         n::membarrier => linux.membarrier(thread, a, b),
