@@ -75,6 +75,8 @@ pub struct Cpu {
     pub stalls: Stalls,
     /// How long requests to flush have kept it from what it did, in picoseconds.
     pub answering: Cell<u64>,
+    /// How long it has sent requests, and waited for others without leaving the CPU.
+    pub asking: Cell<u64>,
     /// Counted for the report.
     pub ticks: Cell<u64>,
     pub kicks: Cell<u64>,
@@ -114,6 +116,7 @@ impl Cpu {
             owed: Cell::new((0, 0)),
             stalls,
             answering: Cell::new(0),
+            asking: Cell::new(0),
             ticks: Cell::new(0),
             kicks: Cell::new(0),
             alarmed: Cell::new(0),

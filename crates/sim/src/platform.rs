@@ -71,7 +71,9 @@ impl<const FAULTS: bool> Cpus for Sim<'_, FAULTS> {
         if let Some(observed) = &self.observed {
             observed.spins(self.here());
         }
+        let (cpu, began) = (self.cpu(), self.cpu().now.get());
         self.advance((u64::from(ns) * 1000).next_multiple_of(self.machine.cost.pause));
+        cpu.asking.set(cpu.asking.get() + (cpu.now.get() - began));
     }
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {
@@ -79,7 +81,9 @@ impl<const FAULTS: bool> Cpus for Sim<'_, FAULTS> {
             if let Some(observed) = &self.observed {
                 observed.sent(from.id, to.id, from.now.get());
             }
-            self.advance(self.sending(from, to));
+            let sending = self.sending(from, to);
+            self.advance(sending);
+            from.asking.set(from.asking.get() + sending);
             self.post(to, &to.ipi_at, from.now.get() + self.flight(from, to));
         }
     }

@@ -507,6 +507,11 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         self.cpu().enter(Mode::System);
     }
 
+    fn work_for(&self, ns: u64) {
+        let _work = self.within(Own::OtherWork);
+        self.work_through(ns * 1000);
+    }
+
     fn answering(&self) -> u64 {
         self.cpu().answering.get() / 1000
     }
@@ -514,6 +519,16 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
     fn answer(&self) -> u64 {
         let cost = &self.machine.cost;
         (cost.irq_enter + cost.irq_work + cost.invlpg + cost.irq_exit) / 1000
+    }
+
+    fn asking(&self) -> u64 {
+        self.cpu().asking.get() / 1000
+    }
+
+    fn ask(&self, idle: bool) -> u64 {
+        let cost = &self.machine.cost;
+        let answer = cost.irq_enter + cost.irq_work + cost.invlpg + 2 * cost.line_local;
+        (cost.ipi_send + cost.ipi_flight_local + answer + if idle { cost.idle_answer() } else { 0 }) / 1000
     }
 
     fn other_kernel_work(&self) {

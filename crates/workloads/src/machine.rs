@@ -59,12 +59,25 @@ pub trait Machine: Platform {
             self.compute(64);
         }
     }
+    /// Work of the kernel that takes so many nanoseconds of this CPU, likewise, and is not memory management.
+    fn work_for(&self, ns: u64) {
+        self.run_for(ns);
+    }
     /// For how many nanoseconds requests to flush have kept this CPU from what it did, all in all.
     fn answering(&self) -> u64 {
         0
     }
     /// How many one of them takes, for a page.
     fn answer(&self) -> u64 {
+        0
+    }
+    /// For how many nanoseconds this CPU has asked others to flush, and waited for them or for a lock without giving way, all in all.
+    fn asking(&self) -> u64 {
+        0
+    }
+    /// How many it takes to ask one CPU to flush a page, one that has nothing to do or is at work.
+    fn ask(&self, idle: bool) -> u64 {
+        let _ = idle;
         0
     }
     /// All alarms of this CPU go off on `to` instead, or where they are handed on to from there. Interrupts are off;

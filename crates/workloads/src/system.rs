@@ -22,6 +22,9 @@ use crate::machine::{Kernel, Machine};
 use crate::power::Power;
 use crate::task::{Body, Cpus, State, Task, TaskId, TaskKind, TaskReport};
 
+/// A CPU that has nothing to do is idle after so many nanoseconds.
+const IDLES: u64 = 3_000;
+
 /// One CPU's share of the scheduler.
 pub(crate) struct Queue {
     pub power: Power,
@@ -427,11 +430,12 @@ impl<'p, M: Machine> System<'p, M> {
         let m = self.machine();
         let me = self.current();
         let home = self.with(|s| s.tasks[me.0 as usize].home);
-        // Where the CPU had something to do it wakes too early, and sleeps on.
+        // Where the CPU had something to do it wakes too early, and sleeps on. An idle one takes its time to wake, however
+        // short the sleep.
         for lag in [m.wake_lag(home), 0] {
             let left = at.0.saturating_sub(m.now().0);
-            if left > lag {
-                self.nap(left - lag);
+            if left > 0 {
+                self.nap(left.saturating_sub(lag).max(left.min(IDLES)));
             }
         }
     }

@@ -91,8 +91,8 @@ impl<S: Sink> Assembly<S> {
             Syscall::Brk => self.brk(seen, &pending, result as u64, took),
             Syscall::Wait4 => {
                 let child = i32::try_from(result).ok().and_then(|child| self.ended.get(&child));
-                match child {
-                    Some(&child) => self.emit(seen, What::Join(child)),
+                match child.copied() {
+                    Some((child, _)) => self.emit(seen, What::Join(child)),
                     None => Ok(()),
                 }
             }

@@ -19,6 +19,8 @@ use task::{Off, Pending, Task};
 const SHORTEST_SLEEP: u64 = 2_000;
 /// Flush requests of threads that are not recorded are forgotten after this time.
 const LONGEST_FLIGHT: u64 = 50_000_000;
+/// A thread that has ended asks for flushes for so long, while its space goes: since 6.16 Linux says that it ends before that.
+const LONGEST_END: u64 = 1_000_000_000;
 /// A CPU that was asked to flush has done it after this time.
 const LONGEST_FLUSH: u64 = 1_000_000;
 /// So much may clocks of two CPUs differ.
@@ -143,8 +145,8 @@ pub struct Assembly<S> {
     tasks: BTreeMap<i32, Task>,
     /// The threads of each process among them.
     families: BTreeMap<i32, BTreeSet<i32>>,
-    /// Threads that have ended, for those who wait for them.
-    ended: BTreeMap<i32, u32>,
+    /// Threads that have ended, and when: for those who wait for them, and for what is asked of others as they go.
+    ended: BTreeMap<i32, (u32, u64)>,
     threads: u32,
     spaces: Vec<task::Space>,
     files: BTreeMap<String, u32>,
@@ -500,7 +502,7 @@ impl<S: Sink> Assembly<S> {
             if self.ended.len() >= 8 * MOST_TASKS {
                 self.ended.clear();
             }
-            self.ended.insert(seen.tid, task.thread);
+            self.ended.insert(seen.tid, (task.thread, seen.at));
         }
         Ok(())
     }
@@ -561,13 +563,19 @@ impl<S: Sink> Assembly<S> {
         Ok(())
     }
 
+    /// The recorded thread that is seen, also while it goes.
+    fn thread(&self, seen: Seen<'_>) -> Option<u32> {
+        let goes = || self.ended.get(&seen.tid).filter(|(_, ended)| seen.at - ended < LONGEST_END);
+        self.tasks.get(&seen.tid).map(|task| task.thread).or_else(|| goes().map(|&(thread, _)| thread))
+    }
+
     /// A thread, of the program or not, sends requests to these CPUs.
     fn sends(&mut self, seen: Seen<'_>, mask: &[u64]) {
         if self.asks {
             return;
         }
         self.sends = true;
-        let thread = self.tasks.get(&seen.tid).map(|task| task.thread);
+        let thread = self.thread(seen);
         let asked =
             |cpu: &u16| mask.get(usize::from(cpu / 64)).is_some_and(|word| word >> (cpu % 64) & 1 != 0);
         self.in_flight.extend((0..self.cpus).filter(asked).map(|cpu| (cpu, (seen.at, thread))));
@@ -581,7 +589,7 @@ impl<S: Sink> Assembly<S> {
         if self.unanswered.remove(&cpu).is_some() && was_answered {
             self.lazy(cpu)?;
         }
-        let thread = self.tasks.get(&seen.tid).map(|task| task.thread);
+        let thread = self.thread(seen);
         if cpu < self.cpus {
             self.in_flight.insert(cpu, (seen.at, thread));
             if thread.is_some() {
@@ -609,9 +617,9 @@ impl<S: Sink> Assembly<S> {
     fn flushed(&mut self, seen: Seen<'_>, pages: u64, left: bool) -> io::Result<()> {
         self.unanswered.remove(&seen.cpu);
         let sender = self.in_flight.remove(&seen.cpu).filter(|(at, _)| seen.at - at < LONGEST_FLIGHT);
-        let victim = match self.tasks.get(&seen.tid) {
+        let victim = match self.thread(seen) {
             _ if left => Victim::Left,
-            Some(task) => Victim::Thread(task.thread),
+            Some(thread) => Victim::Thread(thread),
             None if seen.tid == 0 => Victim::Idle,
             None => Victim::Other,
         };

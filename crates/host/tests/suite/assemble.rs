@@ -253,6 +253,28 @@ fn a_cpu_that_is_asked_to_flush_and_says_nothing_was_idle() {
 }
 
 #[test]
+fn what_is_asked_while_the_space_of_a_thread_that_has_ended_goes_is_its_own() {
+    const SECOND: u64 = 1_000_000_000;
+    let flushed = Saw::Flushed { pages: 0, left: true };
+    let assembled = assembled(&[
+        (2000, 100, Saw::Made { tid: 101, process: Some(101), shares: Some(false) }),
+        (3000, 101, Saw::Gone),
+        // A CPU that had left, and one with nothing to do, which is known once the thread leaves its own.
+        (3001, 101, Saw::Asks(1)),
+        (3002, 9, flushed),
+        (3003, 101, Saw::Asks(1)),
+        (3004, 101, Saw::Off { preempted: false }),
+        // Long after it another one has its number.
+        (3000 + SECOND, 101, Saw::Asks(1)),
+        (3001 + SECOND, 9, flushed),
+    ]);
+    let found: Vec<_> = assembled.sink.iter().skip(3).map(|event| (event.thread, event.what)).collect();
+    let shot = |victim| (1, What::Shootdown { victim, pages: 0 });
+    assert_eq!(found, [shot(Victim::Left), shot(Victim::Idle)]);
+    assert_eq!(assembled.shootdowns, 2);
+}
+
+#[test]
 fn where_nobody_is_seen_to_send_a_thread_that_is_interrupted_is_its_own_programs() {
     let flushed = Saw::Flushed { pages: 1, left: false };
     let assembled = assembled(&[(2000, 100, flushed), (2001, 7, flushed)]);

@@ -574,6 +574,66 @@ fn a_flush_for_a_page_of_zeros_is_wholly_a_part_of_the_recorded_time() {
 }
 
 #[test]
+fn a_call_takes_as_long_as_it_was_recorded_to_but_for_what_it_asks_of_others() {
+    const US: u64 = 1000;
+    // A thread unmaps a page a hundred times. Another one runs beside it until then, and was interrupted each time, or ran before it.
+    let elapsed = |took: u64, beside: bool, told: bool| {
+        let call = Call { took, stack: 0 };
+        let mut events = vec![(0, 0, (0, 0, start(0, false))), (0, 1, (1, 0, start(0, true)))];
+        for at in (0..100).map(|round| 1000 + round * 110 * US) {
+            events.push((at, 0, (0, 0, map(100, 1))));
+            events.push((at + 10 * US, 0, (0, 10 * US, touch(100))));
+            if told {
+                let shot = What::Shootdown { victim: Victim::Thread(1), pages: 1 };
+                events.push((at + 50 * US, 1, (0, 0, shot)));
+            }
+            events.push((at + 110 * US, 0, (0, 0, What::Unmap { pages: pages(100, 1), call })));
+        }
+        events.push((11_100 * US, 0, (0, 0, What::End)));
+        let ran = if beside { 11_150 * US } else { 1 };
+        events.push((ran + 1, 1, (1, ran, What::End)));
+        events.sort_by_key(|event| event.0);
+        let machine = machine("uma-8").with_cpus(2).expect("a machine");
+        let trace = Some(recorded_at(&events));
+        let report = run(&RunSpec { machine, trace, ..spec(Workload::Replay) });
+        sound(&report);
+        (report.count("nr_tlb_remote_flush_received"), report.figure("elapsed_s") * 1e3)
+    };
+    let close = |ms: f64, to: f64| (to..to + 0.1).contains(&ms);
+    let (none, alone) = elapsed(100 * US, false, false);
+    let (_, untimed) = elapsed(0, false, false);
+    assert!(none <= 1 && close(alone, 11.0) && untimed < 1.5, "{none}: {alone} {untimed}");
+    // Beside another one it asks, which was a part of the recorded time if it asked then too.
+    let (first, asked) = elapsed(100 * US, true, true);
+    let (second, more) = elapsed(100 * US, true, false);
+    assert!(first >= 98 && second >= 98, "{first} {second}");
+    assert!(close(more - asked, 0.03), "{asked} {more}");
+}
+
+#[test]
+fn who_was_woken_when_another_had_done_its_work_sleeps_until_that_is_done() {
+    const US: u64 = 1000;
+    const MS: u64 = 1000 * US;
+    let mut events = vec![(0, 0, (0, 0, start(0, false))), (0, 1, (1, 0, start(0, true)))];
+    events.push((1, 1, (1, 1, What::Name("sleeps"))));
+    // A microsecond for what takes more here.
+    for at in (10..60).map(|us| us * US) {
+        let parts = [map(100, 1), touch(100), What::Unmap { pages: pages(100, 1), call: CALL }];
+        events.extend(parts.map(|what| (at, 0, (0, 0, what))));
+    }
+    events.push((100 * US, 1, (1, 0, What::Sleep { ns: 100 * US - 1 })));
+    events.push((5 * MS, 1, (1, 4 * MS, What::End)));
+    events.push((5 * MS, 0, (0, 0, What::End)));
+    let mut machine = machine("uma-8").with_cpus(2).expect("a machine");
+    machine.cost.idle_wake = 0;
+    let report = run(&RunSpec { machine, trace: Some(recorded_at(&events)), ..spec(Workload::Replay) });
+    sound(&report);
+    // Some while it begins, and none of those that are still to come when it would have woken.
+    let received = report.count("nr_tlb_remote_flush_received");
+    assert!(received < 10, "{received}");
+}
+
+#[test]
 fn a_thread_begins_when_it_began_and_wakes_when_it_woke() {
     const MS: u64 = 1_000_000;
     let elapsed = |events: &[(u64, u16, Did)], idle_wake: u64| {
@@ -593,6 +653,13 @@ fn a_thread_begins_when_it_began_and_wakes_when_it_woke() {
     }
     let (quick, slow) = (elapsed(&sleeps, 0), elapsed(&sleeps, MS / 4));
     assert!((0.1..0.101).contains(&quick) && (0.1..0.101).contains(&slow), "{quick} {slow}");
+    // A sleep that is shorter than that ends when the CPU is awake.
+    let mut short = vec![(0, 0, (0, 0, start(0, false)))];
+    for round in 1..=100 {
+        short.push((round * MS / 2, 0, (0, MS / 10 * 4, What::Sleep { ns: MS / 10 })));
+    }
+    let (quick, slow) = (elapsed(&short, 0), elapsed(&short, MS / 4));
+    assert!((0.05..0.051).contains(&quick) && (0.064..0.067).contains(&slow), "{quick} {slow}");
     // So does one that was taken to another CPU which had nothing to do.
     let mut taken = vec![(0, 0, (0, 0, start(0, false)))];
     for round in 1..=100 {

@@ -2,11 +2,12 @@
 
 mod accesses;
 mod advice;
-mod nested;
+mod departures;
 mod operations;
 mod order;
 mod plan;
 mod space;
+mod together;
 
 #[cfg(test)]
 mod tests;

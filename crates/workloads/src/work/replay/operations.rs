@@ -56,7 +56,8 @@ const fn key(Done { thread, steps }: Done) -> WaitKey {
 
 /// Makes a task for each seat.
 pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> Result<u64, Error> {
-    let Plan { lives, seats, spaces, files, mended, knows_cpus } = plan(recording);
+    let Plan { lives, seats, spaces, files, mended, knows_cpus } =
+        plan(recording, system.mm.platform().wake_lag(CpuId(0)));
     system.mm.platform().tally(Tally::StepsMended, mended);
     // What Linux flushes besides, and this core has no need to, its own policy does not flush.
     let as_linux = system.mm.config().policy.unmap != Unmap::Quiet;
@@ -113,6 +114,10 @@ struct Thread<'a, 'p, M: Machine> {
     space: SpaceId,
     /// Nanoseconds that page faults have taken here: the recorded time on a CPU has those of the recorded machine.
     owed: u64,
+    /// Nanoseconds that calls have taken since the last one was recorded, without what they asked of other CPUs.
+    spent: u64,
+    /// How far others are when it wakes.
+    beside: Vec<Done>,
 }
 
 fn range(pages: Pages) -> PageRange {
@@ -121,7 +126,7 @@ fn range(pages: Pages) -> PageRange {
 
 impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
     fn new(system: &'a System<'p, M>, world: &'a World, me: u32) -> Self {
-        Thread { system, world, me, space: world.nursery, owed: 0 }
+        Thread { system, world, me, space: world.nursery, owed: 0, spent: 0, beside: Vec::new() }
     }
 
     fn machine(&self) -> &'p M {
@@ -138,7 +143,9 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         let mut is_there = false;
         for (done, step) in (1..).zip(&life.steps) {
             // Where it was made, it did not run: no other CPU than its first uses the space for it.
-            if !is_there && !matches!(step, Step::On(_) | Step::Sleep { .. } | Step::Await(_)) {
+            if !is_there
+                && !matches!(step, Step::On(_) | Step::Beside(_) | Step::Sleep { .. } | Step::Await(_))
+            {
                 self.enter(life.space);
                 is_there = true;
             }
@@ -178,21 +185,25 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
     }
 
     fn timed(
-        &self,
+        &mut self,
         op: Op,
         pages: u64,
         work: impl FnOnce(&System<'p, M>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        super::super::timed(self.system, op, pages, || work(self.system))
+        let began = self.own_time();
+        let result = super::super::timed(self.system, op, pages, || work(self.system));
+        self.spent += self.own_time().saturating_sub(began);
+        result
     }
 
     fn call(
-        &self,
+        &mut self,
         op: Op,
         pages: u64,
         work: impl FnOnce(&Manager<'p, M>, SpaceId) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.timed(op, pages, |system| system.syscall(|mm| work(mm, self.space)))
+        let space = self.space;
+        self.timed(op, pages, |system| system.syscall(|mm| work(mm, space)))
     }
 
     fn act(&mut self, step: &Step) -> Result<(), Error> {
@@ -204,6 +215,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                 self.wake_on(CpuId(cpu));
                 self.sleep(ns, since, until, after);
             }
+            Step::Beside(done) => self.beside.push(done),
             Step::Await(done) => self.await_done(done),
             Step::Map { pages, shows, prot } => {
                 let backing = shows.backing(&self.world.files);
@@ -224,6 +236,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                 let to = PageNumber(to);
                 self.call(Op::Move, pages.count, |mm, space| mm.space(space).move_range(range(pages), to))?;
             }
+            Step::Rest { ns, asked } => self.rest(ns, asked),
             Step::FlushAll => self.flush_all()?,
             Step::FlushAged { pages } => self.flush_aged(pages)?,
             // Whoever flushes waits on its CPU.
@@ -235,11 +248,14 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
                 })?;
             }
             Step::Fork { to } => {
+                let (space, mut child) = (self.space, None);
                 self.timed(Op::Fork, 0, |system| {
-                    let child = system.syscall(|mm| mm.space(self.space).fork())?;
-                    self.made(to, child);
+                    child = Some(system.syscall(|mm| mm.space(space).fork())?);
                     Ok(())
                 })?;
+                if let Some(child) = child {
+                    self.made(to, child);
+                }
             }
             Step::Exec { to, ends } => {
                 self.leave(ends)?;
@@ -320,7 +336,8 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
     /// time do here too: for as long as they slept, each by itself, they would drift apart, and who is interrupted depends
     /// on who runs. Where threads run where they ran, each has its CPU when whoever had it before has left it, and is away for as long as it was, even if all
     /// that it waited for was the CPU.
-    fn sleep(&self, ns: u64, since: u64, until: u64, after: Option<Done>) {
+    fn sleep(&mut self, ns: u64, since: u64, until: u64, after: Option<Done>) {
+        let beside = core::mem::take(&mut self.beside);
         let (since, after) =
             if self.world.keeps_cpus { (Some(since), after) } else { (until.checked_sub(ns), None) };
         // Of one that began before the recording nothing is known but how long it was.
@@ -328,16 +345,18 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         if ns == 0 && !self.world.keeps_cpus {
             return;
         }
-        // Relaxed, here and where it begins: numbers that say nothing of other memory.
-        let now = || self.machine().now().0.saturating_sub(self.world.began.load(Ordering::Relaxed));
-        let late = now().saturating_sub(since);
+        let late = self.elapsed().saturating_sub(since);
         let behind = self.world.behind.fetch_max(late, Ordering::Relaxed).max(late);
         if let Some(after) = after {
             self.await_done(after);
         }
-        match until.saturating_add(behind).saturating_sub(now()) {
+        match until.saturating_add(behind).saturating_sub(self.elapsed()) {
             0 => self.system.give_way(),
             ns => self.system.sleep_until(Nanos(self.machine().now().0.saturating_add(ns))),
+        }
+        // One of them has woken it, and may be later here than it was.
+        if self.world.keeps_cpus {
+            beside.into_iter().for_each(|done| self.await_done(done));
         }
     }
 
@@ -354,6 +373,28 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
             left = left.saturating_sub(took);
             self.system.give_way();
         }
+    }
+
+    /// A call takes as long as it was recorded to be on its CPU, but for what it asks of others: that it does here too, or does not have to. Linux keeps more accounts
+    /// than this core, and was watched by the recorder.
+    fn rest(&mut self, ns: u64, [busy, idle]: [u32; 2]) {
+        let m = self.machine();
+        let asked = u64::from(busy) * m.ask(false) + u64::from(idle) * m.ask(true);
+        let left = ns.saturating_sub(asked).saturating_sub(core::mem::take(&mut self.spent));
+        if left > 0 {
+            m.work_for(left);
+        }
+    }
+
+    /// Nanoseconds since the replay began.
+    fn elapsed(&self) -> u64 {
+        // Relaxed, here and where it begins: a number that says nothing of other memory.
+        self.machine().now().0.saturating_sub(self.world.began.load(Ordering::Relaxed))
+    }
+
+    /// The time, less what this CPU has spent on requests to flush, of its own and of others.
+    fn own_time(&self) -> u64 {
+        self.clock().saturating_sub(self.machine().asking())
     }
 
     /// The time, less what this CPU has spent on requests to flush.

@@ -1,19 +1,23 @@
 //! From a recording to what each thread does: only what is possible, in an order that keeps what depends on each other.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use quietmm::{Advice, Prot};
 
 use super::advice::advice;
-use super::nested::nested;
+use super::departures::{Departure, departures};
 use super::order::{Done, Order};
 use super::space::{MAPPABLE, Mapped, Shown, Shows, Space};
+use super::together::Together;
 use crate::trace::Recording;
 use crate::trace::recording::{Backing, Event, Pages, Rights, Victim, What};
 
 /// The most pages that are touched because they were populated at once.
 const MOST_POPULATED: u64 = 1 << 18;
+
+/// Of each thread so many events are looked at for how far it was when another one was woken.
+const MOST_PAST: usize = 64;
 
 /// The most pages of a file.
 const MOST_FILE: u64 = 1 << 40;
@@ -34,6 +38,8 @@ pub enum Step {
     /// It sleeps so many nanoseconds. In the recording it was on no CPU from `since` to `until`; then it ran on this one, after another thread,
     /// which had done so much by then.
     Sleep { ns: u64, since: u64, until: u64, cpu: u16, after: Option<Done> },
+    /// It wakes from its next sleep after this.
+    Beside(Done),
     /// It waits until another thread has done so many of its steps.
     Await(Done),
     /// A new mapping. Nothing is mapped there.
@@ -48,6 +54,9 @@ pub enum Step {
     FlushAged { pages: Pages },
     /// All is mapped, and nothing is at `to`.
     Move { pages: Pages, to: u64 },
+    /// The call before took so long on its CPU; 0 if it may have waited for another one. In it so many CPUs were asked to flush: those at
+    /// work, and those that had nothing to do.
+    Rest { ns: u64, asked: [u32; 2] },
     /// The call before found nothing, and ended while another one of its space was under way: Linux flushes all.
     FlushAll,
     /// The next step writes to a page that was only read: on Linux it replaces this.
@@ -121,15 +130,17 @@ pub fn seats(recording: &Recording<'_>) -> Seats {
     seats
 }
 
-/// Makes a plan. Memory is in proportion to the events.
-pub fn plan(recording: &Recording<'_>) -> Plan {
+/// Makes a plan, for a machine on which whoever is woken runs so many nanoseconds later. Memory is in proportion to the events.
+pub fn plan(recording: &Recording<'_>, lag: u64) -> Plan {
     let mut planner = Planner::new(seats(recording));
+    planner.lag = lag;
     planner.knows_times = recording.header().about.times;
     planner.knows_cpus = recording.events().any(|event| event.cpu > 0);
     let mut departures = departures(recording).into_iter().peekable();
-    let nested = nested(recording);
+    let together = Together::of(recording);
     for (nth, event) in recording.events().enumerate() {
-        planner.nested = nested.contains(&nth);
+        planner.nested = together.nested.contains(&nth);
+        planner.alone = together.alone.contains(&nth);
         while let Some(departure) = departures.next_if(|departure| departure.at < event.at) {
             // Not one of which no time is left until the thread comes back.
             if departure.back >= nth {
@@ -139,47 +150,6 @@ pub fn plan(recording: &Recording<'_>) -> Plan {
         planner.take(&event);
     }
     planner.finish()
-}
-
-/// A thread leaves its CPU.
-struct Departure {
-    at: u64,
-    thread: u32,
-    /// What it ran since its event before.
-    ran: u64,
-    /// Until when it is away, and its event that says so, among all.
-    until: u64,
-    back: usize,
-}
-
-/// All of them, in the order of time: the recording has each where the thread comes back.
-fn departures(recording: &Recording<'_>) -> Vec<Departure> {
-    let mut departures: Vec<Departure> = Vec::new();
-    // Of each thread its last event, and which departure that was about.
-    let mut before: Vec<(u64, Option<usize>)> = Vec::new();
-    for (back, Event { at, thread, ran, what, .. }) in recording.events().enumerate() {
-        let mut about = None;
-        match what {
-            What::Start { .. } => before.push((at, None)),
-            What::Shootdown { .. } | What::Lost { .. } => continue,
-            What::Sleep { .. } => {
-                let left = before[thread as usize].0.saturating_add(ran).min(at);
-                about = Some(departures.len());
-                departures.push(Departure { at: left, thread, ran, until: at, back });
-            }
-            _ => {
-                // Somebody else had its CPU during the call, which the recording says at the call's end: it did not wait for so long.
-                if let (last, Some(nth)) = before[thread as usize]
-                    && last == at
-                {
-                    departures[nth].until = departures[nth].at.max(at.saturating_sub(what.took()));
-                }
-            }
-        }
-        before[thread as usize] = (at, about);
-    }
-    departures.sort_by_key(|departure| departure.at);
-    departures
 }
 
 /// A thread is on no CPU.
@@ -212,8 +182,18 @@ struct Planner {
     mended: u64,
     knows_cpus: bool,
     knows_times: bool,
+    /// How long after it was woken a thread runs.
+    lag: u64,
     /// The event ended while another call of its space was under way.
     nested: bool,
+    /// No other call of its space was under way at any time of the event's.
+    alone: bool,
+    /// When each thread asked others to flush since its last event, and whether they had nothing to do.
+    asked: Vec<Vec<(u64, bool)>>,
+    /// Who made each, and how far it was then.
+    makers: Vec<(u32, u32)>,
+    /// How far each was at its last events.
+    past: Vec<VecDeque<(u64, u32)>>,
     /// When the last event was, and by how much it is earlier in the replay than it was.
     last: u64,
     skipped: u64,
@@ -251,7 +231,12 @@ impl Planner {
             mended: 0,
             knows_cpus: false,
             knows_times: false,
+            lag: 0,
             nested: false,
+            alone: false,
+            asked: Vec::new(),
+            past: Vec::new(),
+            makers: Vec::new(),
             last: 0,
             skipped: 0,
         }
@@ -265,7 +250,9 @@ impl Planner {
         self.mended += u64::from(too_long > 0 || ran > LONGEST);
         let (at, ran) = (at - self.skipped, ran.min(LONGEST));
         if let What::Start { by, shares, .. } = *what {
-            return self.start(thread, at, by, shares);
+            self.start(thread, at, by, shares);
+            self.makers.push((by, self.here(by).steps));
+            return;
         }
         if let What::File(_) = what {
             self.files.push(0);
@@ -274,6 +261,11 @@ impl Planner {
             && let Some(answered) = self.answered.get_mut(victim as usize)
         {
             answered.push(at);
+        }
+        if let What::Shootdown { victim, .. } = *what
+            && let Some(asked) = self.asked.get_mut(thread as usize)
+        {
+            asked.push((at, victim == Victim::Idle));
         }
         let Some(space) = self.now_in[thread as usize] else { return };
         // That of a shootdown is the one that was interrupted, and what is lost is nobody's.
@@ -302,6 +294,7 @@ impl Planner {
                 let ns = ns.min(LONGEST);
                 let away = left.map_or((at.saturating_sub(ns), at), |left| (left.since, left.until));
                 let after = self.before(thread, cpu);
+                self.beside(thread, cpu, at);
                 self.step(thread, Step::Sleep { ns, since: away.0, until: away.1, cpu, after });
             }
             What::Join(other) => self.join(thread, other),
@@ -334,7 +327,35 @@ impl Planner {
             | What::Shootdown { .. }
             | What::Lost { .. } => {}
         }
+        self.rest(thread, at, what);
         self.last_on.insert(cpu, thread);
+        self.passed(thread, at);
+    }
+
+    /// The call took so long, in which it asked others to flush.
+    fn rest(&mut self, thread: u32, at: u64, what: &What<'_>) {
+        let asked = core::mem::take(&mut self.asked[thread as usize]);
+        let began = at.saturating_sub(what.took());
+        if !self.knows_times || began == at || matches!(what, What::Sleep { .. }) {
+            return;
+        }
+        let mut many = [0; 2];
+        for (_, idle) in asked.into_iter().filter(|&(when, _)| when >= began) {
+            many[usize::from(idle)] += 1;
+        }
+        // One that may have waited for another waits here by itself.
+        let ns = if self.alone { at - began } else { 0 };
+        self.step(thread, Step::Rest { ns, asked: many });
+    }
+
+    /// A thread is as far as it is now.
+    fn passed(&mut self, thread: u32, at: u64) {
+        let steps = self.here(thread).steps;
+        let past = &mut self.past[thread as usize];
+        if past.len() == MOST_PAST {
+            past.pop_front();
+        }
+        past.push_back((at, steps));
     }
 
     /// A thread leaves its CPU: what it ran until then comes before what others do there.
@@ -369,6 +390,23 @@ impl Planner {
         Some(done)
     }
 
+    /// It wakes, and others are on their CPUs: one of them may have woken it. How far they were when it was woken, which is some time before it runs.
+    fn beside(&mut self, thread: u32, cpu: u16, at: u64) {
+        let woken = at.saturating_sub(self.lag);
+        let is_there =
+            |other: u32| self.left[other as usize].is_none() && self.now_in[other as usize].is_some();
+        let others =
+            self.last_on.iter().filter(|&(&on, &other)| on != cpu && other != thread && is_there(other));
+        let passed = others.filter_map(|(_, &other)| {
+            let passed = self.past[other as usize].iter().rev().find(|&&(when, _)| when <= woken);
+            passed.map(|&(_, steps)| Done { thread: other, steps }).filter(|done| done.steps > 0)
+        });
+        for done in passed.collect::<Vec<_>>() {
+            self.order.awaited(done);
+            self.step(thread, Step::Beside(done));
+        }
+    }
+
     fn step(&mut self, thread: u32, step: Step) {
         self.lives[thread as usize].steps.push(step);
     }
@@ -398,6 +436,8 @@ impl Planner {
         self.made.push(Some(at));
         self.left.push(None);
         self.answered.push(Vec::new());
+        self.asked.push(Vec::new());
+        self.past.push(VecDeque::new());
         self.order.add_thread();
         let maker = if by == thread { None } else { self.now_in[by as usize] };
         let (space, after) = match maker {
@@ -450,6 +490,12 @@ impl Planner {
         self.spaces[to as usize].users = 1;
         self.now_in[thread as usize] = Some(to);
         self.step(thread, Step::Exec { to, ends });
+        // Whoever has done nothing since it made one that runs another program waits for that (`vfork`).
+        let (maker, steps) = self.makers[thread as usize];
+        if maker != thread && self.now_in[maker as usize].is_some() && self.here(maker).steps == steps {
+            let done = self.here(thread);
+            self.after(maker, [done]);
+        }
     }
 
     fn end(&mut self, thread: u32, space: u32, cut: bool) {

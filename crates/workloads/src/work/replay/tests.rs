@@ -4,6 +4,7 @@
 extern crate std;
 
 mod besides;
+mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec;
@@ -32,9 +33,14 @@ fn recorded_at(events: &[(u64, u32, u64, What<'_>)]) -> Vec<u8> {
 }
 
 fn recorded_as(events: &[(u64, u32, u64, What<'_>)], times: bool) -> Vec<u8> {
-    let (mut body, mut encoder) = (Vec::new(), RecordingEncoder::new(2));
+    recorded_on(events, times, |_| 0)
+}
+
+/// The same, each thread on this CPU.
+fn recorded_on(events: &[(u64, u32, u64, What<'_>)], times: bool, on: impl Fn(u32) -> u16) -> Vec<u8> {
+    let (mut body, mut encoder) = (Vec::new(), RecordingEncoder::new(8));
     for &(at, thread, ran, what) in events {
-        encoder.push(&Event { at, thread, cpu: 0, ran, what }, &mut body).unwrap();
+        encoder.push(&Event { at, thread, cpu: on(thread), ran, what }, &mut body).unwrap();
     }
     let about = About {
         program: "test",
@@ -44,7 +50,7 @@ fn recorded_as(events: &[(u64, u32, u64, What<'_>)], times: bool) -> Vec<u8> {
         bounded: false,
         times,
         shootdowns: false,
-        cpus: 2,
+        cpus: 8,
         duration: encoder.last(),
         lost: 0,
         received: Shootdowns::default(),
@@ -61,10 +67,13 @@ fn planned(events: &[(u32, u64, What<'_>)]) -> Plan {
 
 fn plan_of(file: &[u8]) -> Plan {
     match AnyTrace::parse(file).unwrap() {
-        AnyTrace::Operations(recording) => plan(&recording),
+        AnyTrace::Operations(recording) => plan(&recording, LAG),
         AnyTrace::Accesses(_) => panic!("a recording was read as accesses"),
     }
 }
+
+/// Whoever is woken runs so many nanoseconds later.
+const LAG: u64 = 20;
 
 const NO_CALL: Call = Call { took: 0, stack: 0 };
 
@@ -138,7 +147,8 @@ impl<'a> Model<'a> {
         }
         let step = &life.steps[self.done[thread as usize] as usize];
         let awaited = match *step {
-            Step::Await(done) => Some(done),
+            // The sleep that it is for comes next.
+            Step::Await(done) | Step::Beside(done) => Some(done),
             Step::Sleep { after, .. } => after,
             _ => None,
         };
@@ -165,6 +175,8 @@ impl<'a> Model<'a> {
             | Step::Answered(_)
             | Step::FlushAll
             | Step::On(_)
+            | Step::Rest { .. }
+            | Step::Beside(_)
             | Step::Sleep { .. }
             | Step::Await(_) => {}
             Step::Map { pages, prot, .. } => {
@@ -534,8 +546,10 @@ fn requests_to_flush_that_a_thread_answered_while_it_ran_are_told_and_not_those_
         (200, 0, 10, What::End),
     ]);
     let steps = plan_of(&file).lives.remove(0).steps;
-    let own: Vec<_> =
-        steps.into_iter().filter(|step| !matches!(step, Step::Sleep { .. } | Step::Await(_))).collect();
+    let own: Vec<_> = steps
+        .into_iter()
+        .filter(|step| !matches!(step, Step::Sleep { .. } | Step::Await(_) | Step::Rest { .. }))
+        .collect();
     let end = Step::End { ends: false, cut: false };
     let run = |answered, ns| [Step::Answered(answered), Step::Run(ns)];
     assert_eq!(own, [&run(2, 60)[..], &[Step::Run(50)], &run(1, 10), &[Step::Run(10), end]].concat());
