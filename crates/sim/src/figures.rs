@@ -242,6 +242,8 @@ figures! {
             "calls that found nothing and ended while others were under way: Linux flushes all then";
         AGED_FLUSHES "trace_aged_flushes" "flushes of cold pages" "" 0 Neither
             "calls that said of pages that they are cold (MADV_COLD): Linux flushes them then";
+        HIDDEN_FLUSHES "trace_hidden_flushes" "flushes of hidden pages" "" 0 Neither
+            "calls that dropped pages which nobody may use (PROT_NONE): Linux flushes them then";
         LEFT_ASKED "trace_left_asked" "CPUs that had left" "" 0 Neither
             "requests to flush of CPUs that have left the space: Linux sends them, and this counts only";
         SHOOTDOWN_16 "shootdown_16_cpus_2_sockets_us" "shootdown 16 CPUs/2 sockets" "us" 2 Less
@@ -388,6 +390,7 @@ pub fn of_tally(what: Tally) -> &'static Figure {
         Tally::AroundReplaced => &AROUND_REPLACED,
         Tally::NestedFlushes => &NESTED_FLUSHES,
         Tally::AgedFlushes => &AGED_FLUSHES,
+        Tally::HiddenFlushes => &HIDDEN_FLUSHES,
         Tally::LeftAsked => &LEFT_ASKED,
     }
 }

@@ -147,13 +147,15 @@ pub enum Tally {
     NestedFlushes,
     /// Calls of a recording that said of pages that they are cold: Linux flushes them then, and this core does not.
     AgedFlushes,
+    /// Calls of a recording that dropped pages which nobody had the right to use: likewise.
+    HiddenFlushes,
     /// CPUs that Linux asks for a flush of a recording's although they have left the space, and this core does not.
     LeftAsked,
 }
 
 impl Tally {
     /// All of them.
-    pub const ALL: [Tally; 27] = [
+    pub const ALL: [Tally; 28] = [
         Tally::GroupsCompleted,
         Tally::ProcessesKilled,
         Tally::ForksFailed,
@@ -180,6 +182,7 @@ impl Tally {
         Tally::AroundReplaced,
         Tally::NestedFlushes,
         Tally::AgedFlushes,
+        Tally::HiddenFlushes,
         Tally::LeftAsked,
     ];
 
@@ -212,6 +215,7 @@ impl Tally {
             Tally::AroundReplaced => "around_replaced",
             Tally::NestedFlushes => "nested_flushes",
             Tally::AgedFlushes => "aged_flushes",
+            Tally::HiddenFlushes => "hidden_flushes",
             Tally::LeftAsked => "left_asked",
         }
     }

@@ -250,7 +250,15 @@ impl<S: Sink> Assembly<S> {
                 return Ok(());
             }
         }
-        let Some(pages) = pages(address, length) else { return Ok(()) };
+        let Some(mut pages) = pages(address, length) else { return Ok(()) };
+        if path == "[stack]" {
+            let stack = &mut self.spaces[self.tasks[&seen.tid].space].stack;
+            // It grows downwards, and is told as a whole.
+            if let Some(grown) = stack.replace(address).and_then(|old| old.checked_sub(address)) {
+                let Some(new) = Pages::of_bytes(address, grown.min(length)) else { return Ok(()) };
+                pages = new;
+            }
+        }
         if path == "[heap]" {
             let space = self.task(seen.tid).space;
             self.spaces[space].brk = Some(address + length);

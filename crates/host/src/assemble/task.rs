@@ -22,6 +22,8 @@ pub struct Pending {
 pub struct Space {
     /// The end of its heap.
     pub brk: Option<u64>,
+    /// The lowest address of its stack that has been mapped.
+    pub stack: Option<u64>,
 }
 
 /// Why a thread is on no CPU.

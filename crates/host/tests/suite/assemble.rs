@@ -93,6 +93,24 @@ fn the_heap_grows_and_shrinks_by_whole_pages() {
 }
 
 #[test]
+fn a_stack_that_grows_is_mapped_where_it_grows() {
+    let stack = |at: u64, pages: u64| {
+        let (address, length) = (at << 12, pages << 12);
+        (1000, 100, Saw::Mapped { address, length, offset: 0, prot: 3, flags: 0, path: "[stack]" })
+    };
+    let mapped = |seen: &[(u64, i32, Saw<'_>)]| -> Vec<Pages> {
+        let all = events(seen).into_iter();
+        all.filter_map(|event| if let What::Map { pages, .. } = event.2 { Some(pages) } else { None })
+            .collect()
+    };
+    let grown = [stack(100, 20), stack(90, 30), stack(90, 30), stack(70, 50)];
+    assert_eq!(mapped(&grown), [pages(100, 20), pages(90, 10), pages(70, 20)]);
+    // Another program has another one.
+    let anew = [stack(100, 20), (1001, 100, Saw::Exec("other")), stack(90, 30)];
+    assert_eq!(mapped(&anew), [pages(100, 20), pages(90, 30)]);
+}
+
+#[test]
 fn threads_share_children_copy_and_a_vfork_shares_until_it_runs_another_program() {
     let made = |tid, process, flags| Saw::Made { tid, process, shares: Some(flags & CLONE_VM != 0) };
     let assembled = assembled(&[

@@ -66,6 +66,7 @@ pub fn set_up<M: Machine>(system: &System<'_, M>, recording: &Recording<'_>) -> 
         system.mm.platform().tally(Tally::AroundReplaced, 0);
         system.mm.platform().tally(Tally::NestedFlushes, 0);
         system.mm.platform().tally(Tally::AgedFlushes, 0);
+        system.mm.platform().tally(Tally::HiddenFlushes, 0);
         system.mm.platform().count_left();
     }
     let mut made = alloc::vec![None; spaces as usize];
@@ -238,7 +239,7 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
             }
             Step::Rest { ns, asked } => self.rest(ns, asked),
             Step::FlushAll => self.flush_all()?,
-            Step::FlushAged { pages } => self.flush_aged(pages)?,
+            Step::FlushRange { pages, of } => self.flush_range(pages, of)?,
             // Whoever flushes waits on its CPU.
             Step::Replace { page, shown } => self.faulted(u64::MAX, |thread| thread.replace(page, shown))?,
             Step::Touch { page, write, count } => {
@@ -293,12 +294,13 @@ impl<'a, 'p, M: Machine> Thread<'a, 'p, M> {
         self.system.syscall(|mm| mm.space(self.space).flush())
     }
 
-    /// Pages were said to be cold. Linux takes their accessed bits and flushes (`madvise_cold_or_pageout_pte_range`); this core takes them and does not.
-    fn flush_aged(&self, pages: Pages) -> Result<(), Error> {
+    /// Pages were said to be cold: Linux takes their accessed bits and flushes (`madvise_cold_or_pageout_pte_range`), this core takes them and does not. Or pages
+    /// were dropped that nobody had the right to use: Linux's entries of such count as present, and this core's are not and cannot be in a TLB.
+    fn flush_range(&self, pages: Pages, of: Tally) -> Result<(), Error> {
         if !self.world.as_linux {
             return Ok(());
         }
-        self.machine().tally(Tally::AgedFlushes, 1);
+        self.machine().tally(of, 1);
         self.system.syscall(|mm| mm.space(self.space).flush_range(range(pages)))
     }
 

@@ -10,6 +10,7 @@ use super::departures::{Departure, departures};
 use super::order::{Done, Order};
 use super::space::{MAPPABLE, Mapped, Shown, Shows, Space};
 use super::together::Together;
+use crate::latency::Tally;
 use crate::trace::Recording;
 use crate::trace::recording::{Backing, Event, Pages, Rights, Victim, What};
 
@@ -50,8 +51,8 @@ pub enum Step {
     Protect { pages: Pages, prot: Prot },
     /// All is mapped.
     Advise { pages: Pages, advice: Advice },
-    /// Pages are not looked at as used any more (`MADV_COLD`): Linux flushes their entries.
-    FlushAged { pages: Pages },
+    /// What was just done to pages Linux flushes their entries for, and this core does not; it is counted as this.
+    FlushRange { pages: Pages, of: Tally },
     /// All is mapped, and nothing is at `to`.
     Move { pages: Pages, to: u64 },
     /// The call before took so long on its CPU; 0 if it may have waited for another one. In it so many CPUs were asked to flush: those at
@@ -300,6 +301,12 @@ impl Planner {
             What::Join(other) => self.join(thread, other),
             What::Exec(_) => self.exec(thread, space),
             What::End => self.end(thread, space, false),
+            // A stack that a fault made grow, which nobody asked for: the touch is there already, and what it needed.
+            What::Map { pages, rights, backing: Backing::Anonymous, call, .. }
+                if self.knows_times && call.took == 0 && self.touched(thread, pages) =>
+            {
+                self.grow(thread, space, pages, prot(rights));
+            }
             What::Map { pages, rights, backing, populate, .. } => {
                 self.map(thread, space, pages, rights, backing, populate);
             }
@@ -547,6 +554,25 @@ impl Planner {
         }
     }
 
+    /// Whether the last that the thread did was to touch one of these pages.
+    fn touched(&self, thread: u32, pages: Pages) -> bool {
+        let last = self.lives[thread as usize].steps.iter().rev().find(|step| !matches!(step, Step::Run(_)));
+        matches!(last, Some(Step::Touch { page, .. }) if (pages.start..pages.end()).contains(page))
+    }
+
+    /// Maps what is not mapped yet of pages that the program brought by a touch.
+    fn grow(&mut self, thread: u32, space: u32, pages: Pages, prot: Prot) {
+        let Some(pages) = user(pages) else { return };
+        let mut next = pages.start;
+        let after = Pages { start: pages.end(), count: 0 };
+        for run in self.spaces[space as usize].runs(pages).into_iter().chain([after]) {
+            if let Some(hole) = Pages::new(next, run.start - next) {
+                self.map_free(thread, space, hole, Mapped { backing: Shows::Anonymous, prot });
+            }
+            next = run.end();
+        }
+    }
+
     /// All of them come at once.
     fn populate(&mut self, thread: u32, space: u32, pages: Pages, write: bool) {
         self.mended += u64::from(pages.count > MOST_POPULATED);
@@ -634,12 +660,16 @@ impl Planner {
             let done = self.next(thread);
             let now = &mut self.spaces[space as usize];
             now.advise(run, done);
+            let hidden = advice == Advice::Drop && now.is_hidden(run);
             if advice == Advice::Drop {
                 now.drop_all(run);
             }
             self.step(thread, Step::Advise { pages: run, advice });
+            if hidden {
+                self.step(thread, Step::FlushRange { pages: run, of: Tally::HiddenFlushes });
+            }
             if advice == Advice::Cold && self.spaces[space as usize].age(run) {
-                self.step(thread, Step::FlushAged { pages: run });
+                self.step(thread, Step::FlushRange { pages: run, of: Tally::AgedFlushes });
             }
         }
         self.took_out(thread, empty && matches!(advice, Advice::Drop | Advice::Cold));

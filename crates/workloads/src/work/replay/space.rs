@@ -191,6 +191,12 @@ impl Space {
         self.zeros.range(range()).next().is_none() && self.filled.range(range()).next().is_none()
     }
 
+    /// Whether something is there, and nobody may use it: Linux's entries say so and count as present, this core's are not.
+    pub fn is_hidden(&self, pages: Pages) -> bool {
+        let parts = self.mapped(pages);
+        parts.iter().all(|(_, mapped)| mapped.prot == Prot::None) && !self.is_empty(pages)
+    }
+
     /// What is known of pages that are there.
     fn kept(&mut self) -> [&mut BTreeSet<u64>; 4] {
         [&mut self.zeros, &mut self.around, &mut self.filled, &mut self.cold]

@@ -191,7 +191,7 @@ impl<'a> Model<'a> {
             Step::Protect { pages, prot } => {
                 all(pages).for_each(|page| *space.get_mut(&page).expect("mapped") = prot);
             }
-            Step::Advise { pages, .. } | Step::FlushAged { pages } => {
+            Step::Advise { pages, .. } | Step::FlushRange { pages, .. } => {
                 all(pages).for_each(|page| assert!(space.contains_key(&page)))
             }
             Step::Move { pages, to } => {

@@ -8,6 +8,7 @@ use quietmm::Advice;
 use super::super::plan::{Plan, Step};
 use super::super::space::Shown;
 use super::{NO_CALL, map, pages, plan_of, planned, recorded, recorded_at, start, touch};
+use crate::latency::Tally;
 use crate::trace::recording::{Backing, Call, Rights, What};
 
 /// Pages at which Linux replaces the page of zeros, by thread, in the order of its steps.
@@ -153,14 +154,18 @@ fn pages_come_at_once_where_they_may_and_are_flushed_when_they_get_cold() {
     // Whatever is there is flushed, and nothing else is.
     let cold = Step::Advise { pages: pages(100, 4), advice: Advice::Cold };
     assert_eq!(steps(&[advise(100, 4, 20)]), [cold]);
-    let flushed = [&touched(100..102, true)[..], &[cold, Step::FlushAged { pages: pages(100, 4) }]].concat();
+    let flushed = [
+        &touched(100..102, true)[..],
+        &[cold, Step::FlushRange { pages: pages(100, 4), of: Tally::AgedFlushes }],
+    ]
+    .concat();
     assert_eq!(steps(&[advise(100, 2, 23), advise(100, 4, 20)]), flushed);
     // Once, until one of them is touched or others come in its place.
     let (again, drop) = (advise(100, 4, 20), Step::Advise { pages: pages(100, 4), advice: Advice::Drop });
     assert_eq!(steps(&[advise(100, 2, 23), again, again]), [&flushed[..], &[cold]].concat());
     let flushes = |between: &[What<'static>]| {
         let all = [&[advise(100, 2, 23), again][..], between, &[again]].concat();
-        steps(&all).iter().filter(|step| matches!(step, Step::FlushAged { .. })).count()
+        steps(&all).iter().filter(|step| matches!(step, Step::FlushRange { .. })).count()
     };
     assert_eq!((flushes(&[touch(101)]), flushes(&[advise(100, 4, 4)])), (2, 1));
     assert_eq!(flushes(&[advise(100, 4, 4), touch(101)]), 2);
@@ -172,6 +177,26 @@ fn pages_come_at_once_where_they_may_and_are_flushed_when_they_get_cold() {
     assert_eq!((replaced(touch(100)), replaced(advise(100, 2, 23))), (1, 0));
     // Nobody's page of zeros.
     assert_eq!(steps(&[advise(100, 2, 22), again]), [&touched(100..102, false)[..], &[cold]].concat());
+}
+
+#[test]
+fn pages_that_nobody_may_use_are_flushed_when_they_are_dropped() {
+    let flushes = |events: &[What<'static>]| {
+        let rights = What::Protect { pages: pages(104, 4), rights: Rights::from_bits(0), call: NO_CALL };
+        let mut all = vec![start(0, false), map(100, 8), touch(105), rights];
+        all.extend(events);
+        let all: Vec<_> = all.into_iter().map(|what| (0, 0, what)).collect();
+        let flush = |step: &Step| match *step {
+            Step::FlushRange { pages, of: Tally::HiddenFlushes } => Some((pages.start, pages.count)),
+            _ => None,
+        };
+        planned(&all).lives[0].steps.iter().filter_map(flush).collect::<Vec<_>>()
+    };
+    // Once, where something is; and with pages that may be used the core flushes by itself.
+    assert_eq!(flushes(&[advise(104, 4, 4), advise(104, 4, 4)]), [(104, 4)]);
+    assert_eq!(flushes(&[advise(106, 2, 4), advise(103, 3, 4)]), []);
+    // Cold ones stay as they are.
+    assert_eq!(flushes(&[advise(104, 4, 20)]), []);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::super::order::Done;
 use super::super::plan::{Plan, Step};
 use super::{map, pages, plan_of, recorded_as, recorded_at, recorded_on, start, touch, unmap};
-use crate::trace::recording::{Call, Victim, What};
+use crate::trace::recording::{Backing, Call, Rights, Victim, What};
 
 fn unmapped(page: u64, took: u64) -> What<'static> {
     What::Unmap { pages: pages(page, 1), call: Call { took, stack: 0 } }
@@ -78,6 +78,28 @@ fn who_wakes_does_so_no_sooner_than_others_were_so_far_when_it_was_woken() {
     let at = |step: &Step| steps.iter().position(|other| other == step).unwrap();
     assert!(matches!(steps[at(beside[0]) + 1], Step::Sleep { .. }), "its sleep comes next");
     assert!(plan_of(&file).lives[1].awaited.contains(&(touched as u32 + 1)));
+}
+
+#[test]
+fn a_stack_that_a_touch_made_grow_is_mapped_round_that() {
+    let unmaps = |before: What<'static>, took: u64| {
+        let (pages, rights) = (pages(200, 100), Rights::from_bits(3));
+        let (backing, call) = (Backing::Anonymous, Call { took, stack: 0 });
+        let grows = What::Map { pages, rights, backing, populate: false, call };
+        let events =
+            [(0, 0, 0, start(0, false)), (10, 0, 9, before), (20, 0, 2, grows), (30, 0, 5, touch(200))];
+        let steps = plan_of(&recorded_at(&events)).lives.remove(0).steps;
+        let mapped = |step: &Step| {
+            if let Step::Map { pages, .. } = step { Some((pages.start, pages.count)) } else { None }
+        };
+        let unmaps = steps.iter().filter(|step| matches!(step, Step::Unmap { .. })).count();
+        (unmaps, steps.iter().filter_map(mapped).collect::<Vec<_>>())
+    };
+    // What the touch needs is there before, and stays there.
+    assert_eq!(unmaps(touch(260), 0), (0, alloc::vec![(256, 16), (200, 56), (272, 28)]));
+    // A call replaces it, and so does whoever touched something else.
+    assert_eq!(unmaps(touch(260), 5), (1, alloc::vec![(256, 16), (200, 100)]));
+    assert_eq!(unmaps(map(250, 10), 0), (1, alloc::vec![(250, 10), (200, 100)]));
 }
 
 #[test]
