@@ -521,6 +521,10 @@ impl<const FAULTS: bool> Runs for Sim<'_, FAULTS> {
         (cost.irq_enter + cost.irq_work + cost.invlpg + cost.irq_exit) / 1000
     }
 
+    fn lock_spin(&self) -> u64 {
+        self.machine.cost.lock_spin / 1000
+    }
+
     fn asking(&self) -> u64 {
         self.cpu().asking.get() / 1000
     }

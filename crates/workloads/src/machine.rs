@@ -63,6 +63,10 @@ pub trait Machine: Platform {
     fn work_for(&self, ns: u64) {
         self.run_for(ns);
     }
+    /// For how many nanoseconds whoever waits for a lock that may sleep looks whether it is free, before it sleeps.
+    fn lock_spin(&self) -> u64 {
+        0
+    }
     /// For how many nanoseconds requests to flush have kept this CPU from what it did, all in all.
     fn answering(&self) -> u64 {
         0

@@ -25,6 +25,9 @@ use crate::task::{Body, Cpus, State, Task, TaskId, TaskKind, TaskReport};
 /// A CPU that has nothing to do is idle after so many nanoseconds.
 const IDLES: u64 = 3_000;
 
+/// Whoever waits for a lock without sleeping looks so often, in nanoseconds.
+const SPIN: u32 = 200;
+
 /// One CPU's share of the scheduler.
 pub(crate) struct Queue {
     pub power: Power,
@@ -440,6 +443,24 @@ impl<'p, M: Machine> System<'p, M> {
         }
     }
 
+    /// Whoever holds a lock may let go of it before this CPU could have done anything else (as Linux's `rwsem_optimistic_spin`). Returns whether it did.
+    fn spins(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) -> bool {
+        let (m, cpu) = (self.machine(), self.machine().this_cpu().index());
+        if m.lock_spin() == 0 || !matches!(key, WaitKey::Lock(_) | WaitKey::Readers(_) | WaitKey::Turn(..)) {
+            return false;
+        }
+        let until = m.now().0.saturating_add(m.lock_spin());
+        loop {
+            if ready() {
+                return true;
+            }
+            if m.now().0 >= until || self.with(|s| !s.queues[cpu].ready.is_empty()) {
+                return false;
+            }
+            m.pause(SPIN);
+        }
+    }
+
     /// Picks the next task of this CPU and switches to it. Returns when the caller runs again.
     fn schedule(&self) {
         let m = self.machine();
@@ -703,6 +724,9 @@ impl<'p, M: Machine> Kernel for System<'p, M> {
     }
 
     fn wait(&self, key: WaitKey, ready: &mut dyn FnMut() -> bool) {
+        if self.spins(key, ready) {
+            return;
+        }
         while !ready() {
             let me = self.current();
             self.with(|s| {

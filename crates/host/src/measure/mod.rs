@@ -112,6 +112,9 @@ impl Results {
     }
 }
 
+/// Linux's `rwsem_rspin_threshold` adds half a microsecond for each of up to 30 readers to 10; for a writer that runs it looks as long as that has the lock.
+const LOCK_SPIN: f64 = 25_000.0;
+
 /// Measures. Takes some seconds, and wants a machine with nothing else to do.
 ///
 /// # Errors
@@ -133,6 +136,11 @@ pub fn measure(base: &Base) -> io::Result<Measured> {
     let shootdowns = shootdown::all(&mut results, base, &online, line)?;
     if let Some(wake) = system::wakes(&mut results, base, &online, switch)? {
         shootdown::idle(&mut results, &online, wake)?;
+        results.time(
+            "lock_spin",
+            LOCK_SPIN,
+            "assumption: as long as Linux looks at most whether readers leave an rwsem".into(),
+        );
     }
     system::ticks(&mut results, base, first);
     topology::unpin(&before)?;

@@ -258,6 +258,7 @@ pub(super) static KEYS: &[Key] = &[
     rare!(broadcast_sync, "default: no broadcasts (broadcast_pages)"),
     rare!(io_submit, "default: in other_kernel_work"),
     rare!(io_complete, "default: in irq_work"),
+    rare!(lock_spin, "default: whoever waits for a lock that may sleep does so at once"),
     must!(device, read_latency, Kind::Time, 0, SECOND, device.read_latency),
     must!(device, write_latency, Kind::Time, 0, SECOND, device.write_latency),
     must!(device, parallel, Kind::Count("commands"), 1, 65_536, device.parallel),

@@ -200,6 +200,8 @@ pub struct Cost {
     pub io_submit: u64,
     /// What its completion costs the CPU that is interrupted, besides the interrupt. 0 by default.
     pub io_complete: u64,
+    /// For so long whoever waits for a lock that may sleep looks whether it is free before it sleeps, if nobody else waits for its CPU. 0 by default.
+    pub lock_spin: u64,
 }
 
 impl Cost {

@@ -57,3 +57,15 @@ fn small_memory_makes_small_ranges() {
     let most = report.latencies.by_pages(Op::Unmap).map(|(pages, _)| pages).max();
     assert_eq!(most, Some(128), "8 threads' ranges take a quarter of 4096 frames");
 }
+
+#[test]
+fn who_waits_for_a_lock_that_is_soon_free_has_it_sooner_if_the_machine_looks_before_it_sleeps() {
+    let waits = |lock_spin: &str| {
+        let mut machine = machine("uma-8");
+        machine.set("lock_spin", lock_spin).expect("a time");
+        let report = run(&RunSpec { machine, scale: 16, ..spec(Workload::UnmapStorm) });
+        report.figure("unmap_1_p99_ns")
+    };
+    let (sleeps, looks, moment) = (waits("0us"), waits("25us"), waits("100ns"));
+    assert!(looks < 0.8 * sleeps && moment > 0.9 * sleeps, "{sleeps} {looks} {moment}");
+}
