@@ -15,6 +15,7 @@ use crate::layout::text;
 use crate::machine::Machine;
 use crate::path::path_of;
 use crate::process::{Mapped, Process, Thread, limit};
+use crate::sync::key_of;
 use crate::tree::{Body, Inode, Made, mode};
 
 /// In the numbers of what is shown of processes. No file that was made has such a number.
@@ -367,7 +368,9 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn state_of(&self, process: &Process, tid: Option<u32>) -> &'static str {
-        let sleeps = |thread: &Arc<Thread>| thread.waits.with(|waits| waits.is_some());
+        // Who was stopped and was let go on runs, though no CPU may have had time for it yet.
+        let goes_on = |key| key == key_of(&process.stopping) && !process.is_stopped();
+        let sleeps = |thread: &Arc<Thread>| thread.waits.with(|waits| waits.is_some_and(|key| !goes_on(key)));
         let meant = |thread: &&Arc<Thread>| tid.is_none_or(|tid| thread.tid == tid);
         match () {
             () if process.ended.load(Ordering::SeqCst) != 0 => "Z (zombie)",
