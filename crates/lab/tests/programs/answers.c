@@ -27,6 +27,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "until.h"
+
 // The first check that fails ends the process with its line.
 #define CHECK(holds) do { if (!(holds)) { printf("line %d: %s (%d)\n", __LINE__, #holds, errno); fflush(stdout); _exit(99); } } while (0)
 
@@ -68,7 +70,7 @@ static long told(const char *path, const char *name) {
 
 // Whoever opens one end of a pipe with a name meets whoever waits at the other, though that one goes at once.
 static int meets(void) {
-    alarm(60);
+    alarm(HANGS);
     for (int i = 0; i < 150; i++) {
         CHECK(mkfifo(in("fifo"), 0600) == 0);
         pid_t child = fork();
@@ -419,7 +421,8 @@ static int both_kinds(void) {
         len = sizeof got;
         CHECK(getsockname(guest, (void *)&got, &len) == 0 && len == sizeof got && memcmp(&got.sin6_addr, &mapped.sin6_addr, 16) == 0 && got.sin6_port);
         // Nobody is there: the next send says so.
-        if (kind) CHECK(send(guest, "x", 1, 0) == 1 && send(guest, "x", 1, 0) == -1 && errno == ECONNREFUSED && send(guest, "x", 1, 0) == 1);
+        struct pollfd told = {guest, 0, 0};
+        if (kind) CHECK(send(guest, "x", 1, 0) == 1 && poll(&told, 1, LONG) == 1 && send(guest, "x", 1, 0) == -1 && errno == ECONNREFUSED && send(guest, "x", 1, 0) == 1);
         if (kind) continue;
         len = sizeof short_one;
         CHECK(accept(first, (void *)&short_one, &len) >= 0 && len == sizeof short_one && short_one.sin_family == AF_INET && short_one.sin_port == got.sin6_port);
@@ -437,7 +440,7 @@ int main(int argc, char **argv) {
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
-            alarm(100);
+            alarm(HANGS);
             exit(all[i].run());
         }
         int status = 0;

@@ -21,6 +21,8 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "until.h"
+
 static char *self;
 static volatile int handled;
 
@@ -264,7 +266,7 @@ int main(int count, char **words) {
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(HANGS);
             exit(all[i].run());
         }
         int status = 0;

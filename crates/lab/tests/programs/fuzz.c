@@ -115,7 +115,7 @@ int main(int count, char **words) {
         while (waitpid(pid, &status, WNOHANG) == 0) {
             usleep(1000);
             if (++waited == 1500) kill(pid, SIGKILL);
-            if (waited == 6000) { printf("fuzz: child %d does not die\n", i); return 1; }
+            if (waited == 600000) { printf("fuzz: child %d does not die\n", i); return 1; }
         }
         kill(-pid, SIGKILL);
     }

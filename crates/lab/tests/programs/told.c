@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "checks.h"
+#include "until.h"
 
 // Signals that came: how many, and the last.
 static volatile int count;
@@ -64,15 +65,11 @@ static void comes(void) {
     CHECK(write(ends[1], "x", 1) == 1 && came(SIGRTMIN, POLL_IN) && last.number == ends[0] && last.band == 0x41);
     CHECK(read(ends[0], &byte, 1) == 1 && count == 0);
     // From another process, while this one sleeps.
-    if (fork() == 0) {
-        usleep(50000);
-        _exit(write(ends[1], "y", 1) != 1);
-    }
-    int status;
-    usleep(300000);
-    CHECK(came(SIGRTMIN, POLL_IN));
-    wait(&status);
-    count = 0;
+    pid_t self = getpid(), other = fork();
+    if (other == 0) _exit(!UNTIL(state_of(self) == 'S') || write(ends[1], "y", 1) != 1);
+    int status = -1;
+    while (waitpid(other, &status, 0) == -1 && errno == EINTR) continue;
+    CHECK(status == 0 && came(SIGRTMIN, POLL_IN));
     CHECK(close(ends[1]) == 0 && came(SIGRTMIN, POLL_IN));
     struct f_owner_ex who = {0}, own = {F_OWNER_TID, getpid()};
     CHECK(fcntl(ends[0], F_GETOWN_EX, &who) == 0 && who.type == F_OWNER_PID && who.pid == getpid());

@@ -38,6 +38,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "until.h"
+
 extern char **environ;
 
 // The first check that fails ends the process with its line.
@@ -80,7 +82,7 @@ static int events(void) {
         _exit(eventfd_write(count, 5) != 0);
     }
     eventfd_t value = 0;
-    CHECK(epoll_wait(outer, got, 4, 5000) == 1 && eventfd_read(count, &value) == 0 && value == 5 && eventfd_read(count, &value) == -1 && errno == EAGAIN);
+    CHECK(epoll_wait(outer, got, 4, LONG) == 1 && eventfd_read(count, &value) == 0 && value == 5 && eventfd_read(count, &value) == -1 && errno == EAGAIN);
     CHECK(epoll_wait(outer, got, 4, 10) == 0);
     close(ends[1]);
     event.events = EPOLLIN;
@@ -222,7 +224,7 @@ static int timers(void) {
     CHECK(timerfd_settime(file, 0, &each, NULL) == 0 && fcntl(file, F_SETFL, 0) == 0);
     for (int i = 0; i < 3; i++) CHECK(read(file, &count, 8) == 8 && count > 0);
     struct pollfd polled = {file, POLLIN, 0};
-    CHECK(poll(&polled, 1, 2000) == 1 && timerfd_gettime(file, &left) == 0 && left.it_interval.tv_nsec == 5000000);
+    CHECK(poll(&polled, 1, LONG) == 1 && timerfd_gettime(file, &left) == 0 && left.it_interval.tv_nsec == 5000000);
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     int real = timerfd_create(CLOCK_REALTIME, 0);
@@ -243,8 +245,7 @@ static int timers(void) {
     CHECK(timer_create(CLOCK_REALTIME, &event, &other) == 0);
     each.it_interval.tv_nsec = 0;
     CHECK(timer_settime(other, 0, &each, NULL) == 0);
-    for (int i = 0; i < 2000 && rung < 10; i++) usleep(1000);
-    CHECK(rung == 10);
+    CHECK(UNTIL(rung == 10));
     // Those for real time are queued, the others are not.
     sigset_t set;
     sigemptyset(&set);
@@ -299,9 +300,9 @@ static int shared(void) {
     }
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 5;
+    until.tv_sec += LONG / 1000;
     CHECK(sem_timedwait(both, &until) == 0 && sem_post(named) == 0 && wait(&status) > 0 && status == 0);
-    until.tv_sec -= 6;
+    until.tv_sec -= LONG / 1000 + 1;
     CHECK(sem_timedwait(both, &until) == -1 && errno == ETIMEDOUT && sem_unlink("/waits") == 0);
     return 0;
 }
@@ -392,7 +393,7 @@ static int spawns(void) {
     int process = syscall(SYS_pidfd_open, pid, 0);
     struct pollfd polled = {process, POLLIN, 0};
     siginfo_t info;
-    CHECK(process >= 0 && poll(&polled, 1, 5000) == 1 && waitid(P_PIDFD, process, &info, WEXITED | WNOWAIT) == 0 && info.si_status == 6);
+    CHECK(process >= 0 && poll(&polled, 1, LONG) == 1 && waitid(P_PIDFD, process, &info, WEXITED | WNOWAIT) == 0 && info.si_status == 6);
     CHECK(waitpid(pid, &status, 0) == pid && WEXITSTATUS(status) == 6);
     CHECK(read(out[0], line, sizeof line) == 7 && !memcmp(line, "got it", 6));
     FILE *from = popen("echo one; exit 3", "r");
@@ -554,7 +555,7 @@ static int nested(void) {
 static int storms(void) {
     struct itimerspec each = {{0, 1}, {0, 1}}, never = {{INT64_MAX, 999999999}, {0, 1}};
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 3};
-    struct timespec second = {1, 0}, nap = {0, 30000000};
+    struct timespec at_most = {LONG / 1000, 0}, nap = {0, 30000000};
     timer_t timer, rare;
     sigset_t set;
     siginfo_t info;
@@ -565,7 +566,7 @@ static int storms(void) {
     CHECK(timer_settime(timer, 0, &each, NULL) == 0 && timer_settime(rare, 0, &never, NULL) == 0);
     nanosleep(&nap, NULL);
     // What it would have said more often, it says once, and how often.
-    CHECK(sigtimedwait(&set, &info, &second) == SIGRTMIN + 3 && info.si_overrun >= 10 && timer_delete(timer) == 0 && timer_delete(rare) == 0);
+    CHECK(sigtimedwait(&set, &info, &at_most) == SIGRTMIN + 3 && info.si_overrun >= 10 && timer_delete(timer) == 0 && timer_delete(rare) == 0);
     // A wait for something else than that it expires.
     int file = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK), all = epoll_create1(0);
     struct epoll_event watched = {.events = EPOLLIN | EPOLLONESHOT}, got;
@@ -573,7 +574,8 @@ static int storms(void) {
     CHECK(timerfd_settime(file, 0, &each, NULL) == 0 && poll(&other, 1, 30) == 0);
     CHECK(epoll_ctl(all, EPOLL_CTL_ADD, file, &watched) == 0 && epoll_wait(all, &got, 1, -1) == 1 && epoll_wait(all, &got, 1, 30) == 0);
     CHECK(timerfd_settime(file, 0, &never, NULL) == 0);
-    nanosleep(&nap, NULL);
+    other.events = POLLIN;
+    CHECK(poll(&other, 1, LONG) == 1 && nanosleep(&nap, NULL) == 0);
     uint64_t count;
     CHECK(read(file, &count, 8) == 8 && count == 1 && read(file, &count, 8) == -1 && errno == EAGAIN);
     return 0;
@@ -640,7 +642,7 @@ static void nothing(int signal) {}
 static int *word;
 static void *owns(void *_) {
     CHECK(syscall(SYS_futex, word, FUTEX_LOCK_PI, 0, NULL) == 0);
-    for (int i = 0; i < 5000 && !(*word & FUTEX_WAITERS); i++) usleep(1000);
+    CHECK(UNTIL(*(volatile int *)word & FUTEX_WAITERS));
     return NULL;
 }
 
@@ -697,8 +699,7 @@ static int wakes(void) {
         CHECK(write(gate[1], "x", 1) == 1 && fcntl(file, F_SETLKW, &part) == 0);
         _exit(5);
     }
-    CHECK(read(gate[0], &byte, 1) == 1);
-    usleep(20000);
+    CHECK(read(gate[0], &byte, 1) == 1 && UNTIL(state_of(waits) == 'S'));
     CHECK(dup2(0, file) == file && waitpid(waits, &status, 0) == waits && WEXITSTATUS(status) == 5 && unlink(name) == 0);
     // Nobody is taken in any more.
     struct sockaddr_un address = {AF_UNIX, "\0waits-closes"};
@@ -720,8 +721,7 @@ static int wakes(void) {
         CHECK(write(gate[1], "x", 1) == 1 && connect(one, (struct sockaddr *)&address, sizeof address) == -1);
         _exit(errno == ECONNREFUSED ? 6 : 99);
     }
-    CHECK(read(gate[0], &byte, 1) == 1);
-    usleep(20000);
+    CHECK(read(gate[0], &byte, 1) == 1 && UNTIL(state_of(client) == 'S'));
     CHECK(close(listens) == 0 && waitpid(client, &status, 0) == client && WEXITSTATUS(status) == 6);
     listens = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK(bind(listens, (struct sockaddr *)&address, sizeof address) == 0 && listen(listens, 1) == 0);
@@ -730,8 +730,7 @@ static int wakes(void) {
         CHECK(write(gate[1], "x", 1) == 1 && accept(listens, NULL, NULL) == -1);
         _exit(errno == EINVAL ? 7 : 99);
     }
-    CHECK(read(gate[0], &byte, 1) == 1);
-    usleep(20000);
+    CHECK(read(gate[0], &byte, 1) == 1 && UNTIL(state_of(client) == 'S'));
     CHECK(shutdown(listens, SHUT_RDWR) == 0 && waitpid(client, &status, 0) == client && WEXITSTATUS(status) == 7);
     return 0;
 }
@@ -766,7 +765,8 @@ static int losses(void) {
     int to = socket(AF_INET, SOCK_DGRAM, 0), from = socket(AF_INET, SOCK_DGRAM, 0), got = 0;
     CHECK(bind(to, (struct sockaddr *)&here, len) == 0 && getsockname(to, (struct sockaddr *)&here, &len) == 0);
     for (int i = 0; i < 2000; i++) CHECK(sendto(from, bytes, sizeof bytes, 0, (struct sockaddr *)&here, len) == sizeof bytes);
-    while (recv(to, bytes, sizeof bytes, MSG_DONTWAIT) > 0) got++;
+    // Some are kept, which may not have arrived yet.
+    while (recv(to, bytes, sizeof bytes, got <= 10 ? 0 : MSG_DONTWAIT) > 0) got++;
     CHECK(got > 10 && got < 2000);
     nobody.sin_port = htons(9);
     CHECK(sendto(from, "x", 1, 0, (struct sockaddr *)&nobody, len) == 1 && connect(from, (struct sockaddr *)&nobody, len) == 0);
@@ -777,17 +777,6 @@ static int *counters;
 static void *spins(void *at) {
     for (;;) __atomic_fetch_add((int *)at, 1, __ATOMIC_SEQ_CST);
     return NULL;
-}
-
-// How a process is, as /proc says it.
-static char how(pid_t pid) {
-    char path[32], line[200] = {0};
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    int file = open(path, O_RDONLY);
-    if (file < 0) return 0;
-    CHECK(read(file, line, sizeof line - 1) > 0 && atoi(line) == pid && close(file) == 0);
-    char *end = strrchr(line, ')');
-    return end ? end[2] : '?';
 }
 
 static int listed(pid_t pid) {
@@ -869,7 +858,7 @@ static int queues(void) {
     CHECK(msgsnd(queue, &out, 5, 0) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 6);
     child = fork();
     if (child == 0) _exit(msgrcv(queue, &in, 64, 0, 0) == -1 && errno == EIDRM ? 7 : 99);
-    while (how(child) != 'S') usleep(1000);
+    CHECK(UNTIL(state_of(child) == 'S'));
     CHECK(msgctl(queue, IPC_RMID, NULL) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
     return 0;
 }
@@ -879,7 +868,7 @@ static int stops(void) {
     int status, before[2];
     siginfo_t info;
     sigset_t set;
-    struct timespec second = {1, 0}, nap = {0, 200000000};
+    struct timespec at_most = {LONG / 1000, 0}, nap = {0, 200000000};
     pthread_t thread;
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
@@ -893,28 +882,35 @@ static int stops(void) {
     for (int turn = 0; turn < 2; turn++) {
         while (counters[0] == 0 || counters[1] == 0) usleep(1000);
         CHECK(kill(child, SIGSTOP) == 0 && waitid(P_PID, child, &info, WSTOPPED | WNOWAIT) == 0 && info.si_code == CLD_STOPPED && info.si_status == SIGSTOP);
-        CHECK(sigtimedwait(&set, &info, &second) == SIGCHLD && info.si_code == CLD_STOPPED && info.si_pid == child);
+        CHECK(sigtimedwait(&set, &info, &at_most) == SIGCHLD && info.si_code == CLD_STOPPED && info.si_pid == child);
         CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP && waitpid(child, &status, WUNTRACED | WNOHANG) == 0);
         // Both threads stand still, as soon as their CPUs have heard of it.
-        CHECK(how(child) == 'T' && listed(child) == 1);
+        CHECK(state_of(child) == 'T' && listed(child) == 1);
         int looks = 0;
         do {
             memcpy(before, counters, sizeof before);
             usleep(30000);
         } while (memcmp(before, counters, sizeof before) && ++looks < 100);
         CHECK(memcmp(before, counters, sizeof before) == 0 && kill(child, SIGCONT) == 0 && waitpid(child, &status, WCONTINUED) == child && WIFCONTINUED(status));
-        CHECK(sigtimedwait(&set, &info, &second) == SIGCHLD && info.si_code == CLD_CONTINUED);
+        CHECK(sigtimedwait(&set, &info, &at_most) == SIGCHLD && info.si_code == CLD_CONTINUED);
         counters[0] = counters[1] = 0;
     }
     CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && kill(child, SIGKILL) == 0 && waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
-    CHECK(how(child) == 'Z' && waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL && how(child) == 0 && listed(child) == 0 && listed(getpid()) == 1);
+    CHECK(state_of(child) == 'Z' && waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGKILL && state_of(child) == 0 && listed(child) == 0 && listed(getpid()) == 1);
     // Who sleeps meanwhile has slept; a handler, or nothing, stops nobody; a group that nobody looks after is not stopped by a terminal.
     child = fork();
     if (child == 0) {
         signal(SIGTSTP, nothing);
         signal(SIGTTIN, SIG_IGN);
         CHECK(raise(SIGTSTP) == 0 && raise(SIGTTIN) == 0);
-        int slept = nanosleep(&nap, NULL) == 0;
+        // Once more until it was stopped in its sleep.
+        volatile int *sleeps = counters + 2, *stopped = counters + 3;
+        int slept;
+        do {
+            *sleeps = 1;
+            slept = nanosleep(&nap, NULL) == 0;
+            *sleeps = 0;
+        } while (!*stopped);
         CHECK(setpgid(0, 0) == 0 && signal(SIGTSTP, SIG_DFL) != SIG_ERR);
         raise(SIGTSTP);
         if (fork() == 0) {
@@ -925,10 +921,15 @@ static int stops(void) {
         wait(&status);
         _exit(slept ? 4 + WEXITSTATUS(status) : 99);
     }
-    usleep(15000);
-    CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && WSTOPSIG(status) == SIGSTOP);
-    usleep(10000);
-    CHECK(kill(child, SIGCONT) == 0 && waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTSTP);
+    volatile int *sleeps = counters + 2, *stopped = counters + 3;
+    while (!*stopped) {
+        CHECK(UNTIL(*sleeps && state_of(child) == 'S'));
+        CHECK(kill(child, SIGSTOP) == 0 && waitpid(child, &status, WUNTRACED) == child && WSTOPSIG(status) == SIGSTOP);
+        usleep(10000);
+        *stopped = *sleeps;
+        CHECK(kill(child, SIGCONT) == 0);
+    }
+    CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGTSTP);
     CHECK(kill(-child, SIGCONT) == 0 && waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
     CHECK(waitid(P_ALL, 0, &info, WNOHANG) == -1 && errno == EINVAL);
     return 0;
@@ -940,7 +941,7 @@ int main(void) {
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
-            alarm(100);
+            alarm(HANGS);
             exit(all[i].run());
         }
         int status = 0;
