@@ -311,10 +311,7 @@ fn system_calls_by_chance_leave_the_kernel_as_it_is() {
     let scratch = Scratch::new("fuzz");
     let program = built("fuzz", &scratch);
     for (seed, cpus) in [(1, "1"), (2, "3")] {
-        let ran = boot(
-            &format!("{program} {seed} 25 400"),
-            &["--cpus", cpus, "--memory", "64M"],
-        );
+        let ran = boot(&format!("{program} {seed} 25 400"), &["--cpus", cpus, "--memory", "64M"]);
         assert_eq!(ran.status.code(), Some(0), "seed {seed}: {}", text(&ran.stderr));
         assert!(text(&ran.stdout).ends_with("fuzz: 25 children, and here still\n"), "{}", text(&ran.stderr));
     }

@@ -67,7 +67,7 @@ def test_a_check_is_the_commands(command, tmp_path):
 
 
 def test_whoever_waits_lets_others_run_and_hears_how_far_it_is():
-    turns, told, over = [0], [], threading.Event()
+    turns, over = [0], threading.Event()
 
     def count():
         while not over.is_set():
@@ -77,12 +77,19 @@ def test_whoever_waits_lets_others_run_and_hears_how_far_it_is():
     other = threading.Thread(target=count)
     other.start()
     try:
-        quietmm.compare(machine="uma-8", scale=1024, jobs=1, progress=lambda done, all: told.append((done, all)))
+        # Again if a busy host has had time for one of the two only.
+        for _ in range(20):
+            before, told = turns[0], []
+            quietmm.compare(machine="uma-8", scale=1024, jobs=1, progress=lambda done, all: told.append((done, all)))
+            gone_on = turns[0] - before
+            assert told == sorted(told) and told[-1] == (3.0, 3.0)
+            if gone_on > 100 and len(told) > 3:
+                break
     finally:
         over.set()
         other.join()
-    assert turns[0] > 100, "the interpreter's lock was kept"
-    assert told == sorted(told) and told[-1] == (3.0, 3.0) and len(told) > 3
+    assert gone_on > 100, "the interpreter's lock was kept"
+    assert len(told) > 3
 
 
 def test_two_calls_side_by_side_do_not_hear_each_other():
