@@ -32,10 +32,10 @@ fn specs() -> [RunSpec; 6] {
     let mut stalls = small(Workload::Hotplug, "stress-4x4", 1, "linux");
     stalls.scale = Workload::Hotplug.default_scale();
     [
-        small(Workload::Reader, "opteron-2x4", 1024, "linux"),
+        small(Workload::Reader, "opteron-2x4", 2048, "linux"),
         small(Workload::Reader, "uma-8", 2048, "vanilla"),
-        small(Workload::UnmapStorm, "uma-8", 512, "linux"),
-        small(Workload::VmapTouch, "opteron-2x4", 1024, "linux+vmap=sweep"),
+        small(Workload::UnmapStorm, "uma-8", 1024, "linux"),
+        small(Workload::VmapTouch, "opteron-2x4", 2048, "linux+vmap=sweep"),
         small(Workload::Reader, "uma-8", 2048, "quiet"),
         stalls,
     ]
@@ -65,6 +65,12 @@ fn tracks(timeline: &Timeline) -> BTreeMap<(u16, bool), Vec<&Record>> {
 /// Time in which each place was innermost. Panics unless records nest.
 fn innermost(track: &[&Record], own: &mut BTreeMap<String, u64>) {
     let mut open: Vec<&Record> = Vec::new();
+    // By what they are, of which there are few, and only then by the name.
+    let mut sums: Vec<(What, i64)> = Vec::new();
+    let mut add = |what: What, ps: i64| match sums.iter_mut().find(|(other, _)| *other == what) {
+        Some((_, sum)) => *sum += ps,
+        None => sums.push((what, ps)),
+    };
     for record in track {
         assert!(record.from <= record.to, "{record:?} ends before it begins");
         while open.last().is_some_and(|outer| outer.to <= record.from) {
@@ -72,10 +78,13 @@ fn innermost(track: &[&Record], own: &mut BTreeMap<String, u64>) {
         }
         if let Some(outer) = open.last() {
             assert!(record.to <= outer.to, "{record:?} does not nest in {outer:?}");
-            *own.get_mut(&format!("{:?}", outer.what)).expect("it came before") -= record.to - record.from;
+            add(outer.what, -((record.to - record.from) as i64));
         }
-        *own.entry(format!("{:?}", record.what)).or_default() += record.to - record.from;
+        add(record.what, (record.to - record.from) as i64);
         open.push(record);
+    }
+    for (what, ps) in sums {
+        *own.entry(format!("{what:?}")).or_default() += u64::try_from(ps).expect("no less than nothing");
     }
 }
 
@@ -286,9 +295,9 @@ fn a_window_has_of_each_record_what_is_within_it_and_a_bound_is_held() {
         let lasts = |what: &What| matches!(what, What::Task(_) | What::Place(_) | What::IrqsOff);
         let sort = |mut records: Vec<Record>| {
             records.retain(|record| lasts(&record.what));
-            records.sort_by_cached_key(|record| {
-                (record.cpu, record.from, record.to, format!("{:?}", record.what))
-            });
+            let of = |record: &Record| (record.cpu, record.from, record.to);
+            let name = |record: &Record| format!("{:?}", record.what);
+            records.sort_by(|a, b| of(a).cmp(&of(b)).then_with(|| name(a).cmp(&name(b))));
             records
         };
         let cut: Vec<Record> = whole
