@@ -590,7 +590,7 @@ fn a_call_takes_as_long_as_it_was_recorded_to_but_for_what_it_asks_of_others() {
             events.push((at + 110 * US, 0, (0, 0, What::Unmap { pages: pages(100, 1), call })));
         }
         events.push((11_100 * US, 0, (0, 0, What::End)));
-        let ran = if beside { 11_150 * US } else { 1 };
+        let ran = if beside { 10_700 * US } else { 1 };
         events.push((ran + 1, 1, (1, ran, What::End)));
         events.sort_by_key(|event| event.0);
         let machine = machine("uma-8").with_cpus(2).expect("a machine");
@@ -606,8 +606,8 @@ fn a_call_takes_as_long_as_it_was_recorded_to_but_for_what_it_asks_of_others() {
     // Beside another one it asks, which was a part of the recorded time if it asked then too.
     let (first, asked) = elapsed(100 * US, true, true);
     let (second, more) = elapsed(100 * US, true, false);
-    assert!(first >= 98 && second >= 98, "{first} {second}");
-    assert!(close(more - asked, 0.03), "{asked} {more}");
+    assert!(first >= 95 && second >= 95, "{first} {second}");
+    assert!(close(asked, 11.0) && close(more - asked, 0.03), "{asked} {more}");
 }
 
 #[test]

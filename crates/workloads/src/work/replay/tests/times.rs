@@ -41,13 +41,17 @@ fn a_call_takes_as_long_as_it_was_recorded_to_if_it_waited_for_no_other() {
         (320, 1, 0, unmapped(1, 30)),
         (340, 0, 0, unmapped(1, 25)),
         (350, 1, 0, unmapped(1, 10)),
+        // A long one, and two within it.
+        (450, 1, 0, unmapped(1, 10)),
+        (470, 1, 0, unmapped(1, 10)),
+        (500, 0, 0, unmapped(1, 90)),
         // A call of which nobody knows how long it took.
-        (400, 0, 0, unmap(1, 1)),
+        (600, 0, 0, unmap(1, 1)),
     ];
     let plan = plan_of(&recorded_at(&events));
     let none = [0, 0];
-    assert_eq!(rests(&plan, 0), [(50, [2, 1]), (30, none), (0, none), (0, none)], "a thread's");
-    assert_eq!(rests(&plan, 1), [(0, none), (10, none)], "its sibling's");
+    assert_eq!(rests(&plan, 0), [(50, [2, 1]), (30, none), (0, none), (0, none), (0, none)], "a thread's");
+    assert_eq!(rests(&plan, 1), [(0, none), (10, none), (0, none), (0, none)], "its sibling's");
     assert_eq!(rests(&plan, 2), [(20, none)], "another space's");
     assert!(rests(&plan_of(&recorded_as(&events, false)), 0).is_empty(), "without times nothing is known");
 }
@@ -59,14 +63,17 @@ fn who_wakes_does_so_no_sooner_than_others_were_so_far_when_it_was_woken() {
         (0, 1, 0, start(0, true)),
         (0, 2, 0, start(0, true)),
         (0, 3, 0, start(0, true)),
+        (0, 4, 0, start(0, true)),
         (5, 2, 5, What::Name("ends")),
         (6, 2, 1, What::End),
+        (8, 4, 8, What::Name("goes")),
         (10, 1, 10, map(100, 9)),
         (20, 1, 10, touch(101)),
         (30, 1, 10, touch(102)),
-        // It could go on 20 before, when its sibling had touched one page. The third is away, and the fourth shows nothing.
+        // It could go on 20 before, when its sibling had touched one page. The third is gone, the fourth shows nothing, and the fifth is away.
         (45, 0, 5, What::Sleep { ns: 40 }),
         (60, 0, 15, What::End),
+        (70, 4, 5, What::Sleep { ns: 57 }),
     ];
     // Each on a CPU of its own.
     let file = recorded_on(&events, true, |thread| thread as u16);
