@@ -22,6 +22,13 @@ impl Arena {
         Ok(Arena { memory: memory.into(), first, frames })
     }
 
+    /// Most of it will be written to: the host may back it with large pages, which it clears at once.
+    pub fn expect_writes(&self) {
+        // Without them it is all the same, only slower.
+        #[cfg(target_os = "linux")]
+        let _ = self.memory.advise(memmap2::Advice::HugePage);
+    }
+
     /// Where a physical address lies on the host.
     ///
     /// # Panics

@@ -239,8 +239,12 @@ pub fn soaks() -> bool {
 
 impl Host {
     pub fn new(setup: Setup) -> Host {
-        // From the host's system, page by page as it is touched: an allocator would clear it all for each machine.
+        // From the host's system, piece by piece as it is touched: an allocator would clear it all for each machine.
         let memory = Arena::new(FrameNumber(setup.base), setup.frames).expect("so much memory");
+        // Larger ones are empty for the most part.
+        if setup.frames <= 1 << 14 {
+            memory.expect_writes();
+        }
         if setup.soiled {
             // SAFETY: all of it.
             unsafe { memory.start().write_bytes(0x5a, memory.bytes() as usize) };
