@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use quietmm_workloads::trace::Recording;
-use quietmm_workloads::trace::recording::{Event, Victim, What};
+use quietmm_workloads::trace::recording::{Spaces, Victim, What};
 
 use crate::syscall::flushes;
 
@@ -160,26 +160,15 @@ impl Summary {
 /// How many calls ended while another of their space was under way. A recording has calls in the order of their ends, so those that were under way
 /// when one ended are among those behind it.
 fn overlapping(recording: &Recording<'_>) -> u64 {
-    let mut space_of: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut spaces = 0;
-    let mut calls = Vec::new();
-    for Event { at, thread, what, .. } in recording.events() {
-        let took = match what {
-            What::Start { by, shares: true, .. } if by != thread => {
-                let space = space_of.get(&by).copied().unwrap_or_default();
-                space_of.insert(thread, space);
-                continue;
-            }
-            What::Start { .. } | What::Exec(_) => {
-                spaces += 1;
-                space_of.insert(thread, spaces);
-                continue;
-            }
+    let (mut calls, mut spaces) = (Vec::new(), Spaces::default());
+    for event in recording.events() {
+        let space = spaces.see(&event);
+        let took = match event.what {
             What::Unmap { call, .. } | What::Protect { call, .. } => call.took,
             What::Advise { advice, call, .. } if flushes(advice) => call.took,
             _ => continue,
         };
-        calls.push((space_of.get(&thread).copied().unwrap_or_default(), at.saturating_sub(took), at));
+        calls.push((space, event.at.saturating_sub(took), event.at));
     }
     // The earliest beginning of those behind, of each space.
     let mut earliest: BTreeMap<u32, u64> = BTreeMap::new();

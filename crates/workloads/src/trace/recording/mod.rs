@@ -49,6 +49,7 @@ mod decode;
 mod encode;
 mod event;
 mod header;
+mod spaces;
 
 #[cfg(test)]
 mod tests;
@@ -57,3 +58,4 @@ pub use decode::{Events, Recording};
 pub use encode::RecordingEncoder;
 pub use event::{Backing, Call, Event, Pages, Rights, Victim, What};
 pub use header::{About, RecordingHeader, Shootdowns, Sums};
+pub use spaces::Spaces;

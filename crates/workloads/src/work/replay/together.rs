@@ -7,7 +7,7 @@ use quietmm::Advice;
 
 use super::advice::advice;
 use crate::trace::Recording;
-use crate::trace::recording::{Event, What};
+use crate::trace::recording::{Event, Spaces, What};
 
 /// What a call does to who else is under way.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,20 +48,11 @@ impl Together {
 
 /// All that say how long they took, in the order of their ends.
 fn calls(recording: &Recording<'_>) -> Vec<Under> {
-    let (mut calls, mut space_of, mut spaces) = (Vec::new(), BTreeMap::new(), 0);
-    let thread_space = |of: &BTreeMap<u32, u32>, thread| of.get(&thread).copied().unwrap_or(0);
-    for (nth, Event { at, thread, what, .. }) in recording.events().enumerate() {
+    let (mut calls, mut spaces) = (Vec::new(), Spaces::default());
+    for (nth, event) in recording.events().enumerate() {
+        let space = spaces.see(&event);
+        let Event { at, what, .. } = event;
         let kind = match what {
-            What::Start { by, shares: true, .. } if by != thread => {
-                let space = thread_space(&space_of, by);
-                space_of.insert(thread, space);
-                continue;
-            }
-            What::Start { .. } | What::Exec(_) => {
-                spaces += 1;
-                space_of.insert(thread, spaces);
-                continue;
-            }
             What::Unmap { .. } | What::Protect { .. } => Kind::Changes,
             What::Advise { advice: number, .. }
                 if matches!(advice(number), Some(Advice::Drop | Advice::Cold)) =>
@@ -71,7 +62,6 @@ fn calls(recording: &Recording<'_>) -> Vec<Under> {
             What::Map { .. } | What::Move { .. } | What::Advise { .. } => Kind::Other,
             _ => continue,
         };
-        let space = thread_space(&space_of, thread);
         calls.push(Under { nth, space, began: at.saturating_sub(what.took()), ended: at, kind });
     }
     calls
