@@ -10,11 +10,13 @@
 //!
 //! The command runs in the repository's root. `drop` leaves out paragraphs that begin with one of these words, `keep` all
 //! others. With `long` it is not run here; with `sample: quietmm run revisit --scale 2048 --csv` that is, and what it prints
-//! has the number at the end of the block: if it changes, so does what stands in the document.
+//! has the number at the end of the block: if it changes, so does what stands in the document. `needs: emulator, idle` says
+//! what a command needs besides the build: it is long, too, and `scripts/docs --without idle` leaves it as it is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 const FIX: &str = "scripts/docs makes it again";
 
@@ -26,6 +28,7 @@ struct Block {
     until: usize,
     command: String,
     long: bool,
+    needs: Vec<String>,
     sample: Option<String>,
     dropped: Vec<String>,
     kept: Vec<String>,
@@ -51,6 +54,10 @@ fn blocks(text: &str) -> Result<Vec<Block>, String> {
             match part.split_once(": ") {
                 None if part == "long" => block.long = true,
                 Some(("sample", words)) => block.sample = Some(words.to_string()),
+                Some(("needs", words)) => {
+                    block.long = true;
+                    block.needs = words.split(", ").map(str::to_string).collect();
+                }
                 Some(("drop", words)) => block.dropped = words.split(", ").map(str::to_string).collect(),
                 Some(("keep", words)) => block.kept = words.split(", ").map(str::to_string).collect(),
                 _ if nth == 0 => block.command = part.to_string(),
@@ -138,17 +145,23 @@ fn check(text: &str) -> Vec<String> {
     }
 }
 
-/// The document with all blocks made again.
-fn remade(text: &str, revision: &str) -> Result<String, String> {
+/// The document with all blocks made again, but for those that need what is not `without`.
+fn remade(text: &str, revision: &str, without: &[&str]) -> Result<String, String> {
     let lines: Vec<&str> = text.lines().collect();
     let (mut out, mut next) = (String::new(), 0);
     let mut push = |line: &str| out += &format!("{line}\n");
     for block in blocks(text)? {
+        if let Some(need) = block.needs.iter().find(|need| without.contains(&need.as_str())) {
+            eprintln!("  left as it is, without {need}: {}", block.command);
+            continue;
+        }
+        let began = Instant::now();
         lines[next..block.from].iter().for_each(|line| push(line));
         let fenced = lines[block.from..block.until].first().is_some_and(|line| line.starts_with("```"));
         block.made(fenced)?.iter().for_each(|line| push(line));
         push(&format!("<!-- made at {revision}{} -->", block.digest()?));
         next = block.until + 1;
+        eprintln!("  made in {:.0} s: {}", began.elapsed().as_secs_f64(), block.command);
     }
     lines[next..].iter().for_each(|line| push(line));
     Ok(out)
@@ -172,12 +185,14 @@ fn documents() -> Vec<PathBuf> {
 fn documents_show_what_the_command_prints() {
     let make = std::env::var_os("QUIETMM_DOCS").is_some();
     let revision = printed("git rev-parse --short HEAD").map(|revision| revision.trim().to_string());
+    let without = std::env::var("QUIETMM_DOCS_WITHOUT").unwrap_or_default();
+    let without: Vec<&str> = without.split(',').collect();
     let mut wrong = Vec::new();
     for path in documents() {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
         if make {
-            let new = remade(&text, revision.as_ref().expect("a revision"))
+            let new = remade(&text, revision.as_ref().expect("a revision"), &without)
                 .unwrap_or_else(|why| panic!("{name}: {why}"));
             if new != text {
                 fs::write(&path, new).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -196,11 +211,11 @@ fn a_document_that_shows_something_else_is_seen() {
     let document = |head: &str, fence: &str| {
         format!("# A\n<!-- command: {short}{head} -->\n{fence}<!-- made at x -->\nB\n")
     };
-    let good = remade(&document("; drop: workload", "```text\n```\n"), "7165b04").expect("it runs");
+    let good = remade(&document("; drop: workload", "```text\n```\n"), "7165b04", &[]).expect("it runs");
     assert!(good.contains(&format!("```text\n$ {short}\n")) && good.contains("pgfault"), "{good}");
     assert!(!good.contains("\nworkload") && good.ends_with("```\n<!-- made at 7165b04 -->\nB\n"), "{good}");
     assert_eq!(check(&good), Vec::<String>::new());
-    assert_eq!(remade(&good, "7165b04").as_ref(), Ok(&good), "it stays as it is");
+    assert_eq!(remade(&good, "7165b04", &[]).as_ref(), Ok(&good), "it stays as it is");
 
     let row = good.lines().find(|line| line.starts_with("pgfault")).expect("a row");
     let other = row.replace(|digit: char| digit.is_ascii_digit(), "7");
@@ -208,9 +223,14 @@ fn a_document_that_shows_something_else_is_seen() {
     assert_eq!(check(&good.replace(row, &other)).len(), 1);
 
     let long =
-        remade(&document(&format!("; long; sample: {short} --seed 3"), ""), "7165b04").expect("it runs");
+        remade(&document(&format!("; long; sample: {short} --seed 3"), ""), "7165b04", &[]).expect("it runs");
     assert_eq!(check(&long.replace("Ops", "Opt")), Vec::<String>::new(), "what is long is not run");
     assert_eq!(check(&long.replace("--seed 3", "--seed 4")).len(), 1, "but for its sample");
+
+    let needs = document("; needs: emulator, idle", "");
+    assert_eq!(check(&needs), Vec::<String>::new(), "what needs something is not run");
+    assert_eq!(remade(&needs, "7165b04", &["linux", "idle"]).as_ref(), Ok(&needs), "nor made without it");
+    assert!(remade(&needs, "7165b04", &["linux"]).expect("it runs").contains("made at 7165b04"));
 
     assert_eq!(check("<!-- command: true -->\n").len(), 1);
     assert_eq!(check("<!-- command: true; what -->\n<!-- made at x -->\n").len(), 1);
