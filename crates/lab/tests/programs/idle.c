@@ -1,5 +1,5 @@
 // What a munmap that frees a page table costs its caller where the other CPU has the space loaded: nothing there, at work, asleep most of the time.
-// For docs/fidelity.md; needs two CPUs.
+// For docs/replays.md; needs two CPUs.
 //
 //     cc -O2 -pthread -o idle idle.c && ./idle
 #define _GNU_SOURCE
