@@ -67,6 +67,7 @@ mod locked_ranges;
 mod locks;
 mod machine;
 mod many_cpus;
+mod marks;
 mod memory_files;
 mod migrate;
 mod mkwrite;
