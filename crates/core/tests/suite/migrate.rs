@@ -10,8 +10,8 @@ use machine::swapping::{DEVICE, sound, squeeze, swapping, take_free};
 use machine::{Mm, bare, counted, give_back, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::{
-    Advice, Counter, Error, FileId, FrameNumber, Kind, Migrated, NodeId, NodeSet, PageNumber, Prot, Rule,
-    SpaceId, Term, UserAccess,
+    Advice, Config, Counter, Error, FileId, FrameNumber, Kind, Migrated, NodeId, NodeSet, PageNumber, Prot,
+    Rule, SpaceId, Term, UserAccess,
 };
 
 const COUNT: u64 = 8;
@@ -562,3 +562,59 @@ parts!(
         p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23
     ]
 );
+
+/// A page that one of two spaces has used has been used where it moves to, whichever of them that was.
+#[test]
+fn a_page_that_one_of_its_spaces_has_used_has_been_used_where_it_moves_to() {
+    let activated = |other_uses: bool, other_is_first: bool| {
+        at(&two_nodes(), &swapping("linux"), None, |mm| {
+            let file = mm.create_file(COUNT).unwrap();
+            let mut spaces = [0; 2].map(|_| mapped(mm, shared(file), COUNT));
+            if other_is_first {
+                spaces.reverse();
+            }
+            let uses = |n: usize| {
+                (AT..AT + COUNT).for_each(|page| assert!(read_in(mm, spaces[n], page).is_ok()));
+            };
+            uses(0);
+            mm.drain_lru_batches();
+            // Its entries say nothing of it any more.
+            mm.space(spaces[0]).advise(pages(AT, COUNT), Advice::Cold).unwrap();
+            if other_uses {
+                uses(1);
+            }
+            assert_eq!(mm.file(file).migrate(0, COUNT, anywhere(), FAR), moved(COUNT));
+            uses(0);
+            let before = counted(mm, Counter::PgActivate);
+            squeeze(mm);
+            counted(mm, Counter::PgActivate) - before
+        })
+    };
+    for other_is_first in [false, true] {
+        let both = [false, true].map(|uses| activated(uses, other_is_first));
+        assert_eq!(both, [0, COUNT], "{other_is_first}");
+    }
+}
+
+/// What moves is charged to whom it was charged to.
+#[test]
+fn pages_that_move_stay_charged_to_their_group() {
+    at(&two_nodes(), &Config { groups: 1, ..swapping("linux") }, None, |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let file = mm.create_file(COUNT).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        mm.space(id).map(pages(AT, COUNT), shared(file), Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
+        write_all(mm, id, COUNT);
+        mm.drain_lru_batches();
+        let charged = || {
+            let usage = mm.group(group).usage().unwrap();
+            usage.charged - usage.stocked
+        };
+        let before = charged();
+        assert_eq!(mm.file(file).migrate(0, COUNT, anywhere(), FAR), moved(COUNT));
+        assert_eq!(charged(), before);
+        sound(mm);
+    });
+}

@@ -346,3 +346,42 @@ fn pages_that_get_no_slot_for_the_way_stay_and_are_held_by_nobody() {
         machine::swapping::end(mm, &[id, child], &[]);
     });
 }
+
+/// Pages of files that are to stay in memory stay mapped: they do not move.
+#[test]
+fn locked_pages_of_files_stay_where_they_are() {
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        let file = mm.create_file(4).unwrap();
+        let id = mapped(mm, shared(file), 4);
+        write_all(mm, id, 4);
+        mm.space(id).lock(pages(AT, 4)).unwrap();
+        mm.drain_lru_batches();
+        let here = u16::from(frame(mm, id, AT).0 >= 0xfc00 + 2048);
+        let moved = mm.file(file).migrate(0, 4, anywhere(), NodeId(1 - here)).unwrap();
+        assert_eq!((moved.moved, moved.stayed), (0, 4));
+        assert!((AT..AT + 4).all(|page| entry(mm, id, page).is_present()));
+        mm.space(id).unlock(pages(AT, 4)).unwrap();
+        sound(mm);
+    });
+}
+
+/// Only what is on one of the nodes that were named moves: one's own pages, those that another space shows too, and a file's.
+#[test]
+fn pages_of_other_nodes_than_those_named_stay() {
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        let file = mm.create_file(4).unwrap();
+        let [own, both, files] = [ANON, ANON, shared(file)].map(|backing| mapped(mm, backing, 4));
+        let child = mm.space(both).fork().unwrap();
+        for id in [own, both, files] {
+            mm.space(id).switch_to().unwrap();
+            write_all(mm, id, 4);
+        }
+        mm.drain_lru_batches();
+        for id in [own, both, files, child] {
+            let from = NodeSet::of(&[FAR]).unwrap();
+            assert_eq!(mm.space(id).migrate_all(pages(AT, 4), from, FAR).unwrap().moved, 0);
+        }
+        assert_eq!(mm.file(file).migrate(0, 4, NodeSet::of(&[FAR]).unwrap(), FAR).unwrap().moved, 0);
+        sound(mm);
+    });
+}
