@@ -260,3 +260,47 @@ fn what_is_in_memory_of_a_device_that_is_gone_stays_there() {
         end(mm, &[id, child], &[7]);
     });
 }
+
+/// A page that is in memory, that nobody maps, and that another space has on a device that is gone, is the only copy there is.
+#[test]
+fn what_nobody_maps_of_a_device_that_is_gone_stays_in_memory() {
+    let host = Host::new(Setup { cpus: 1, frames: 256, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(7, 512, 0).unwrap();
+        let id = anonymous(mm, 16);
+        let child = mm.space(id).fork().unwrap();
+        squeeze(mm);
+        assert_eq!(read(mm, id, AT), Ok(AT));
+        mm.drain_lru_batch();
+        mm.space(id).unmap(pages(AT, 1)).unwrap();
+        host.refuse_reads.set(Some(|_, _| Some(DeviceError::Gone)));
+        assert_eq!(read(mm, id, AT + 15), Err(Error::SwapDevice(PageNumber(AT + 15))));
+        squeeze(mm);
+        assert_eq!(read(mm, child, AT), Ok(AT));
+        host.refuse_reads.set(None);
+        end(mm, &[id, child], &[7]);
+    });
+}
+
+/// A page that has a slot, and was written to since, goes to another device while its own fails.
+#[test]
+fn what_was_written_to_again_goes_to_another_device_while_its_own_fails() {
+    const COUNT: u64 = 64;
+    let host = Host::new(Setup { cpus: 1, frames: 768, ..Setup::default() });
+    host.run(config(), |mm| {
+        mm.swap().on(7, 1024, 1).unwrap();
+        let id = anonymous(mm, COUNT);
+        squeeze(mm);
+        (AT..AT + COUNT).for_each(|page| write(mm, id, page, page + 1).unwrap());
+        mm.swap().on(8, 1024, 0).unwrap();
+        host.refuse_writes.set(Some(|store, _| (store == Store::Swap(7)).then_some(DeviceError::Failed)));
+        for _ in 0..3 {
+            squeeze(mm);
+            (AT..AT + COUNT).for_each(|page| assert_eq!(read(mm, id, page), Ok(page + 1)));
+        }
+        squeeze(mm);
+        assert!((AT..AT + COUNT).all(|page| is_out(mm, id, page)));
+        host.refuse_writes.set(None);
+        end(mm, &[id], &[7, 8]);
+    });
+}

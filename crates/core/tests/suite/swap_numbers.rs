@@ -247,3 +247,38 @@ fn where_a_cpu_was_on_a_device_that_is_gone_is_no_place_on_the_next() {
         [2, 3, 4].into_iter().for_each(|device| mm.swap().off(device).unwrap());
     });
 }
+
+/// However long a device says that it is, beside another too: it is refused, and no number is counted round.
+#[test]
+fn a_device_of_more_slots_than_there_are_numbers_is_refused() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        on(mm, 1, 1);
+        for pages in [512 * u64::from(u32::MAX), 512 << 32, 512 << 33, u64::MAX] {
+            assert_eq!(mm.swap().on(2, pages, 0), Err(Error::BadRange), "{pages}");
+        }
+        mm.swap().off(1).unwrap();
+    });
+}
+
+/// Who found what was read ahead, and then finds nothing of it, has less read ahead each time.
+#[test]
+fn less_is_read_ahead_when_nobody_wants_it_any_more() {
+    let host = Host::new(Setup { frames: 768, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        on(mm, 1, 1);
+        let id = anonymous(mm, 320);
+        squeeze(mm);
+        let ahead = |pages: std::ops::Range<u64>, step: usize| {
+            let before = mm.counter(quietmm::Counter::SwapRa);
+            pages.step_by(step).for_each(|page| assert_eq!(read(mm, id, AT + page), Ok(AT + page)));
+            mm.counter(quietmm::Counter::SwapRa) - before
+        };
+        assert!(ahead(0..32, 1) > 20, "in a row");
+        // Each of another eight: first as many, and then half of it each time.
+        let falls = ahead(32..64, 8);
+        assert!(falls <= 7 + 3 + 1, "{falls}");
+        assert!(ahead(64..192, 8) <= 2, "now and then one is tried");
+        end(mm, &[id], &[1]);
+    });
+}
