@@ -483,3 +483,32 @@ fn what_goes_between_two_looks_is_not_lost() {
         machine::swapping::end(mm, &[id], &[DEVICE]);
     });
 }
+
+/// Pages that another space shows stay charged when they are copied into a large one: all of it has to fit in.
+#[test]
+fn what_another_space_shows_is_no_gain_for_the_groups_limit() {
+    let host = Host::new(setup(1));
+    host.run(Config { groups: 1, ..config("linux", true) }, |mm| {
+        let group = mm.create_group(2000).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
+        (LARGE..LARGE + 100).for_each(|page| host.write(mm, id, page, page).unwrap());
+        let child = mm.space(id).fork().unwrap();
+        mm.drain_lru_batch();
+        let charged = || {
+            let now = mm.group(group).usage().unwrap();
+            now.charged - now.stocked
+        };
+        let before = charged();
+        mm.group(group).set_limit(before + 511).unwrap();
+        assert_eq!(collapse(mm, id, 1), Err(Error::LimitReached(group)));
+        assert_eq!((charged(), is_large(mm, id, LARGE)), (before, false));
+        mm.group(group).set_limit(before + 512).unwrap();
+        assert_eq!((collapse(mm, id, 1), charged()), (Ok(()), before + 512));
+        mm.unload();
+        [id, child].into_iter().for_each(|id| mm.space(id).destroy().unwrap());
+        assert_eq!(mm.validate().broken, None);
+    });
+}

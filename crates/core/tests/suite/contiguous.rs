@@ -392,3 +392,18 @@ fn a_piece_of_two_blocks_of_which_one_stays_gives_the_other_back() {
         assert_eq!(host.read(mm, id, AT), Ok(5));
     });
 }
+
+/// Memory below an address is kept for those who must not wait as all other memory is: the marks are the same.
+#[test]
+fn who_can_wait_leaves_memory_below_an_address_at_its_mark() {
+    for (from, left) in [(AllocFrom::HERE, 100), (AllocFrom::NOW, 50)] {
+        let host = Host::new(Setup { frames: 512, ..Setup::default() });
+        host.run(Config { min_free: Some(100), ..bare("linux") }, |mm| {
+            let anywhere = PhysAddr(u64::MAX);
+            let held: Vec<_> =
+                std::iter::from_fn(|| mm.frames().alloc_below(0, anywhere, from).ok()).collect();
+            assert_eq!(mm.frames().available(), left);
+            give_back(mm, held);
+        });
+    }
+}

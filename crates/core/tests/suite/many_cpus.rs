@@ -317,3 +317,35 @@ fn a_space_that_only_another_cpu_uses_is_flushed_in_one_batch() {
         });
     }
 }
+
+/// Whoever waits for a sweep asks each CPU that has not joined it, whatever its number.
+#[test]
+fn a_sweep_asks_each_cpu_that_does_not_tick() {
+    let host = Host::new(Setup { cpus: 259, frames: 2048, ..Setup::default() });
+    let config = Config { sweep_deadline: 0, ..bare("linux+unmap=quiet") };
+    host.run(config, |mm| {
+        let cpus = [1, 64, 255, 256, 258];
+        let (_, file) = machine::flushing::cached(mm, 2, &cpus);
+        host.forget();
+        let held = machine::exhaust(mm);
+        assert!(mm.file(file).cached_pages().unwrap() <= 1);
+        let asked = interrupted(&host);
+        assert!(cpus.iter().all(|cpu| asked.contains(cpu)), "{asked:?}");
+        machine::give_back(mm, held);
+    });
+}
+
+/// What a CPU has of its last batch is nobody's: the next one is flushed only where its own pages were used.
+#[test]
+fn a_batch_remembers_nobody_of_the_one_before() {
+    let host = Host::new(Setup { cpus: 4, frames: 1024, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let both = [1, 2].map(|cpu| machine::flushing::cached(mm, 2, &[cpu, 3]));
+        for (at, (id, _)) in both.into_iter().enumerate() {
+            host.on(3, || mm.unload());
+            host.forget();
+            mm.space(id).advise(pages(AT, 2), quietmm::Advice::PageOut).unwrap();
+            assert_eq!(interrupted(&host), [at as u16 + 1]);
+        }
+    });
+}

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use machine::Setup;
 use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel, next};
 use machine::race::{at_every_touch, race};
-use quietmm::{Error, PageRange};
+use quietmm::{Error, PageRange, VmapPlace};
 
 #[test]
 fn small_maps_come_from_a_block_of_each_cpu() {
@@ -211,4 +211,23 @@ fn what_comes_where_a_block_was_is_no_map_of_the_block() {
         assert_eq!(mm.vmap().unmap_ram(old), Err(Error::NotMapped(old.start)));
         free(mm, list);
     });
+}
+
+/// A hole of which something in its middle is taken needs two slots for what is left of it: whoever has only one left gets more first, and nothing is lost.
+#[test]
+fn a_hole_that_becomes_two_when_one_slot_is_left_is_lost_for_nobody() {
+    for before in 0..2 {
+        let host = host(1);
+        host.run(kernel("linux", 4096), |mm| {
+            let frames = frames(mm, 1);
+            // Where a hole begins one slot is enough.
+            let own: Vec<_> = (0..before).map(|_| mm.vmap().map(&frames, BARE, RW).unwrap()).collect();
+            let aligned = VmapPlace { align: 16, ..BARE };
+            let middle: Vec<_> = std::iter::from_fn(|| mm.vmap().map(&frames, aligned, RW).ok()).collect();
+            assert_eq!(middle.len(), 256 - before, "each 16th page");
+            assert_eq!(mm.validate().broken, None);
+            own.iter().chain(&middle).for_each(|range| mm.vmap().unmap(range.start).unwrap());
+            free(mm, frames);
+        });
+    }
 }
