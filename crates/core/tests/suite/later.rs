@@ -383,6 +383,23 @@ fn what_is_kept_about_a_block_lies_near_and_stays() {
     });
 }
 
+/// Also where hardly any is free: what is left of its own node comes before what is left of others.
+#[test]
+fn what_is_kept_about_a_block_lies_near_where_memory_is_short() {
+    let host = Host::new(setup(2, 2));
+    host.run(Config { min_free: Some(200), ..bare("linux") }, |mm| {
+        come(mm, LATER);
+        let held = take_free(mm);
+        assert!(mm.frames().available() <= 100);
+        let block = add(mm, LAST).unwrap();
+        give_back(mm, held);
+        mm.frames().bring_online(block);
+        let leaving = mm.frames().begin_offline(LATER).unwrap();
+        let remains = mm.frames().finish_offline(leaving).expect_err("it has what is kept about the other");
+        mm.frames().cancel_offline(remains.leaving);
+    });
+}
+
 #[test]
 fn pages_in_memory_that_came_are_charged_moved_and_swapped() {
     let host = Host::new(setup(2, 1));

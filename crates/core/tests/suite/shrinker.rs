@@ -5,12 +5,12 @@ use crate::machine;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use machine::swapping::{anonymous, swapping, take_free};
+use machine::swapping::{anonymous, reclaim, swapping, take_free};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::Shrink;
 use quietmm::{
-    AllocFrom, Alone, Backing, Config, Counter, Error, Frames, NodeId, PageNumber, Prot, UserAccess,
+    Advice, AllocFrom, Alone, Backing, Config, Counter, Error, Frames, NodeId, PageNumber, Prot, UserAccess,
 };
 
 /// A cache of frames, and how many it gave each time.
@@ -347,6 +347,24 @@ fn a_cache_that_says_too_much_is_believed() {
         held.extend(mm.frames().alloc(0, AllocFrom::HERE));
         assert_eq!(gave.borrow().len(), 0);
         host.on_shrink.take();
+        give_back(mm, held);
+    });
+}
+
+/// Where pages only wait for a sweep caches are asked for a share, as where some were reclaimed: there is memory to be had soon.
+#[test]
+fn caches_give_a_share_while_pages_wait_for_a_sweep() {
+    let host = Host::new(Setup { cpus: 2, ..setup() });
+    host.run(Config { scan_batch: 4, lru_batch: 1, ..bare("quiet") }, |mm| {
+        let (id, _) = machine::flushing::cached(mm, 8, &[1]);
+        // Not used since, and not flushed.
+        mm.space(id).advise(pages(machine::flushing::AT, 8), Advice::Cold).unwrap();
+        let held = take_free(mm);
+        let cache = Cache::of(mm, Vec::new());
+        reclaim(mm);
+        let first = host.asks.borrow()[0];
+        assert_eq!((first.scanned, first.pages), (4, 8));
+        cache.end(mm);
         give_back(mm, held);
     });
 }
