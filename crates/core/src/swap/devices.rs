@@ -268,8 +268,6 @@ impl<'p, P: Platform> Manager<'p, P> {
             let _guard = area.lock.lock(self);
             area.open.init(p);
         }
-        area.counts.used.set(p, 0);
-        area.counts.cached.set(p, 0);
         area.state.store(p, state::BUSY, Ordering::Release);
         // Release: partner of the Acquire in `areas`.
         swap.made.fetch_max(p, index as u32 + 1, Ordering::Release);
