@@ -566,3 +566,30 @@ fn what_is_written_while_a_large_page_becomes_small_is_dirty() {
     }
     assert!(written > 1, "{written} times");
 }
+
+/// A large page leaves a block that goes offline, in small ones, with what it holds; those that lie elsewhere stay as they are.
+#[test]
+fn a_large_page_leaves_a_block_that_goes() {
+    let host = Host::new(Setup::default());
+    host.run(Config { swap: true, lru_batch: 1, ..bare("linux") }, |mm| {
+        let id = large(mm);
+        let block = |page| quietmm::FrameNumber(entry(mm, id, page).frame().0 & !1023);
+        // The core's bookkeeping is in the first.
+        let first = if block(LARGE).0 == 0xfc00 { LARGE + 512 } else { LARGE };
+        let (goes, other) = (block(first), LARGE + (LARGE + 512 - first));
+        let stays = block(other) != goes;
+        let leaving = mm.frames().begin_offline(goes).unwrap();
+        let gone = mm.frames().finish_offline(leaving).unwrap();
+        assert!((first..first + 512).all(|page| entry(mm, id, page).is_present() && block(page) != goes));
+        assert_eq!(entry(mm, id, other).has(Entry::LARGE), stays);
+        for page in [LARGE, LARGE + 511, LARGE + 600] {
+            assert_eq!(host.read(mm, id, page), Ok(page));
+        }
+        // All of it is on the lists, and held by nobody.
+        mm.frames().bring_online(gone);
+        mm.swap().on(DEVICE, 2048, 0).unwrap();
+        (0..3).for_each(|_| give_back(mm, exhaust(mm)));
+        assert_eq!(settled(mm).swapped, 1024);
+        end(mm, &[id], &[DEVICE]);
+    });
+}
