@@ -159,7 +159,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             let now = thread.mask.load(Ordering::SeqCst);
             let old = thread.old_mask.with(Option::take).unwrap_or(now);
-            let stack = thread.stack.with(|stack| *stack).filter(|_| action.flags & act::ON_STACK != 0);
+            let stack = thread.stack.with(|stack| *stack);
             let delivery = signal::deliver(frame, &action, &info, old, stack);
             // The handler's address is the program's word.
             frame.tame();
@@ -167,6 +167,9 @@ impl<M: Machine> Linux<'_, M> {
                 thread.process.die(number::SEGMENT);
                 self.nudge(&thread.process);
                 continue;
+            }
+            if stack.is_some_and(|stack| stack.disarms) {
+                thread.stack.with(|stack| *stack = None);
             }
             let own = if action.flags & act::NO_DEFER != 0 { 0 } else { bit(signal) };
             thread.mask.store((now | action.mask | own) & !signal::ALWAYS, Ordering::SeqCst);
@@ -192,6 +195,20 @@ impl<M: Machine> Linux<'_, M> {
         own.or_else(|| from(&thread.process.pending, &thread.process.infos))
     }
 
+    /// Signals of a kind that wait, for a process and for each of its threads, do not any more.
+    pub(crate) fn drop_waiting(process: &Process, signal: u32) {
+        let drop_from = |pending: &AtomicU64, infos: &Spin<Vec<Info>>| {
+            infos.with(|infos| {
+                infos.retain(|info| info.signal != signal);
+                pending.fetch_and(!bit(signal), Ordering::SeqCst);
+            });
+        };
+        drop_from(&process.pending, &process.infos);
+        for thread in process.threads.with(|threads| threads.clone()) {
+            drop_from(&thread.pending, &thread.infos);
+        }
+    }
+
     /// Registers that a handler has kept come back. What cannot be read ends the program, as a fault does.
     pub(crate) fn sigreturn(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Answer {
         self.restore(thread, frame).inspect_err(|_| {
@@ -202,10 +219,12 @@ impl<M: Machine> Linux<'_, M> {
     fn restore(&self, thread: &Thread, frame: &mut Frame) -> Answer {
         let mut saved = [0; signal::SAVED];
         self.machine.read_user(frame.registers.rsp, &mut saved)?;
-        let (mask, fx_at) = signal::restore(frame, &saved);
+        let signal::Left { mask, fx_at, stack } = signal::restore(frame, &saved);
         // At once: what follows may fail, and the program goes on with these.
         frame.tame();
         thread.mask.store(mask & !signal::ALWAYS, Ordering::SeqCst);
+        // One that cannot be named stays as it is.
+        let _ = Self::name_stack(thread, frame.registers.rsp, stack);
         let mut fx = Fx([0; 512]);
         match fx_at {
             0 => frame.fx = signal::fresh_fx(),

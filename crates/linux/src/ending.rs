@@ -90,6 +90,8 @@ impl<M: Machine> Linux<'_, M> {
             all.values().filter(mine).cloned().collect()
         });
         for child in orphans {
+            // Whoever has it now did not make it.
+            child.ends_with.store(number::CHILD, Ordering::SeqCst);
             child.parent.store(heir.as_ref().map_or(0, |heir| heir.pid), Ordering::SeqCst);
             let signal = child.with_parent.load(Ordering::Relaxed);
             if signal != 0 && child.ended.load(Ordering::SeqCst) == 0 {
@@ -143,10 +145,11 @@ impl<M: Machine> Linux<'_, M> {
         }
         self.changed(key_of(&**process));
         if let Some(parent) = parent {
-            if process.ends_with != 0 {
+            let signal = process.ends_with.load(Ordering::SeqCst);
+            if signal != 0 {
                 let word = u64::from(process.pid);
                 let (code, value) = how_ended(process.ended.load(Ordering::SeqCst));
-                self.post(&parent, None, Info { signal: process.ends_with, code, word, value, error: 0 });
+                self.post(&parent, None, Info { signal, code, word, value, error: 0 });
             }
             self.machine.wake(key_of(&*parent));
         }

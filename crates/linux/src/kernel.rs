@@ -333,7 +333,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             limits: Spin::new(crate::process::first_limits()),
             began: self.now(),
             spent: Default::default(),
-            ends_with: 0,
+            ends_with: AtomicU32::new(0),
             with_parent: AtomicU32::new(0),
             adjust: AtomicI32::new(0),
             used: Default::default(),
@@ -427,35 +427,6 @@ impl<'p, M: Machine> Linux<'p, M> {
             // However many alarms there are, others have their turn.
             self.machine.cond_resched();
         }
-    }
-
-    /// Sends what is due of what a process has used of CPUs; returns when to look again.
-    fn look_at_meters(&self, process: &Arc<Process>, now: u64) -> u64 {
-        const SIGNALS: [u32; 2] = [26, 27];
-        if process.meters.with(|all| all.iter().all(|(at, _)| *at == 0)) {
-            return u64::MAX;
-        }
-        let spent = self.spent(process);
-        let mut next = u64::MAX;
-        let due = process.meters.with(|all| {
-            let mut look = |(at, every): &mut (u64, u64)| {
-                let due = *at != 0 && *at <= spent;
-                if due {
-                    *at = if *every > 0 { spent.saturating_add((*every).max(SHORTEST)) } else { 0 };
-                }
-                if *at != 0 {
-                    // No sooner than that, if all of its threads run all the time.
-                    next = next.min(now.saturating_add((*at - spent).max(SHORTEST)));
-                }
-                due
-            };
-            let [first, second] = all;
-            [look(first), look(second)]
-        });
-        for (signal, _) in SIGNALS.into_iter().zip(due).filter(|(_, due)| *due) {
-            self.post(process, None, Info { signal, code: 128, ..Info::default() });
-        }
-        next
     }
 
     /// Somebody has set an alarm.

@@ -51,6 +51,7 @@ pub mod machine;
 mod mailbox;
 mod memory;
 mod messages;
+mod meters;
 mod network;
 mod numbered;
 mod open;

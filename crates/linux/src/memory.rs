@@ -38,6 +38,8 @@ mod flag {
     pub const LOCKED: u64 = 0x2000;
     pub const NO_RESERVE: u64 = 0x4000;
     pub const POPULATE: u64 = 0x8000;
+    /// Nothing is brought all the same.
+    pub const NO_WAIT: u64 = 0x1_0000;
     pub const LARGE: u64 = 0x4_0000;
     pub const FIXED_NO_REPLACE: u64 = 0x10_0000;
     /// All that who says [`VALIDATED`] may ask for.
@@ -71,6 +73,11 @@ pub fn prot(of: u8) -> Prot {
         (false, false) if of == 0 => Prot::None,
         (false, false) => Prot::Read,
     }
+}
+
+/// So many bytes in whole pages. What is longer than a number can say is nothing.
+fn whole_pages(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(PAGE).unwrap_or(0)
 }
 
 /// A range of whole pages, as an address and a length ask for it.
@@ -234,7 +241,7 @@ impl<M: Machine> Linux<'_, M> {
         if flags & flag::LOCKED != 0 || memory.layout.with(self.machine, |layout| layout.locks_more) {
             // As much of it as can be had.
             let _ = self.lock(&memory, start..start + bytes);
-        } else if flags & flag::POPULATE != 0 {
+        } else if flags & (flag::POPULATE | flag::NO_WAIT) == flag::POPULATE {
             // What cannot be had now will be asked for again.
             let _ = self.bring(thread, &memory, start..start + bytes, of & rights::WRITE != 0);
         }
@@ -302,11 +309,10 @@ impl<M: Machine> Linux<'_, M> {
                 DOWN => Self::down_to_start(layout, range)?,
                 _ => return Err(Errno::EINVAL),
             };
-            if !layout.areas.covers(&range) {
-                return Err(Errno::ENOMEM);
-            }
+            // Up to the first hole, and then it says so.
             let mut at = range.start;
-            while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
+            while let Some((start, area)) = layout.areas.first(&(at..range.end)).filter(|found| found.0 == at)
+            {
                 at = area.end;
                 let is_read = |file: &Mapped, shared: bool| shared && !file.may_write;
                 if of as u8 & rights::WRITE != 0
@@ -320,7 +326,7 @@ impl<M: Machine> Linux<'_, M> {
                 self.mm.space(memory.space).protect(pages(&(start..at)), prot(of as u8))?;
                 layout.areas.protect(&(start..at), of as u8);
             }
-            Ok(0)
+            if at < range.end { Err(Errno::ENOMEM) } else { Ok(0) }
         })
     }
 
@@ -386,7 +392,7 @@ impl<M: Machine> Linux<'_, M> {
                 // Without an old length it is what others see too, a second time.
                 let What::File { file, page, shared: true } = &area.what else { return Err(Errno::EINVAL) };
                 if flags & MAY_MOVE == 0 {
-                    return Err(Errno::EINVAL);
+                    return Err(Errno::ENOMEM);
                 }
                 self.may_have(thread, layout, Wanted::more(new, 0))?;
                 let place = match flags & FIXED {
@@ -475,7 +481,8 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn mincore(&self, thread: &Thread, [at, bytes, to, ..]: [u64; 6]) -> Answer {
-        let range = range(at, bytes)?;
+        let too_long = if at.is_multiple_of(PAGE) { Errno::ENOMEM } else { Errno::EINVAL };
+        let range = range(at, bytes).map_err(|_| too_long)?;
         let memory = thread.memory();
         if !range.is_empty() && !memory.layout.with(self.machine, |layout| layout.areas.covers(&range)) {
             return Err(Errno::ENOMEM);
@@ -500,10 +507,10 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn msync(&self, thread: &Thread, [at, bytes, flags, ..]: [u64; 6]) -> Answer {
         const INVALIDATE: u64 = 2;
         const SYNC: u64 = 4;
-        let range = range(at, bytes)?;
-        if flags & !7 != 0 || flags & 5 == 5 {
+        if flags & !7 != 0 || flags & 5 == 5 || !at.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
         }
+        let range = at..at.checked_add(whole_pages(bytes)).ok_or(Errno::ENOMEM)?;
         let memory = thread.memory();
         let whole =
             memory.layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));

@@ -161,7 +161,7 @@ pub(crate) struct Process {
     /// Its limits, soft and hard, by their numbers.
     pub limits: Spin<Limits>,
     /// The signal by which its parent hears that it has ended.
-    pub ends_with: u32,
+    pub ends_with: AtomicU32,
     /// The signal by which it hears that its parent has ended; 0 is none.
     pub with_parent: AtomicU32,
     /// By how many thousandths of all memory it is ended sooner, or later, than others when there is no more.
@@ -179,6 +179,7 @@ pub(crate) type Limits = [[u64; 2]; 16];
 
 /// Those that matter here.
 pub(crate) mod limit {
+    pub const CPU: usize = 0;
     pub const STACK: usize = 3;
     pub const CORE: usize = 4;
     pub const BYTES_OF_FILE: usize = 1;

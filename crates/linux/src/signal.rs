@@ -19,6 +19,7 @@ pub mod number {
     pub const SEGMENT: u32 = 11;
     pub const PIPE: u32 = 13;
     pub const ALARM: u32 = 14;
+    pub const CPU_LIMIT: u32 = 24;
     pub const FILE_SIZE: u32 = 25;
     pub const CHILD: u32 = 17;
     pub const CONTINUE: u32 = 18;
@@ -106,6 +107,23 @@ pub struct Stack {
     pub at: u64,
     /// How long it is.
     pub bytes: u64,
+    /// It is named no more while a handler runs there.
+    pub disarms: bool,
+}
+
+/// The stack of handlers is [`Stack::disarms`], as programs say it.
+pub const DISARMS: u32 = 1 << 31;
+
+impl Stack {
+    /// Whether a stack pointer lies there. On one that is not named while it is used, nobody is.
+    pub fn has(&self, sp: u64) -> bool {
+        !self.disarms && sp.wrapping_sub(self.at) <= self.bytes
+    }
+
+    /// How it is to be used, as programs say it.
+    pub fn flags(&self) -> u32 {
+        if self.disarms { DISARMS } else { 0 }
+    }
 }
 
 const CONTEXT: usize = 8;
@@ -134,11 +152,12 @@ fn words(registers: &Registers) -> [u64; 18] {
 }
 
 /// Makes the frame, and sets the registers for the handler. `mask` is what is blocked now, and will be again.
-pub fn deliver(frame: &mut Frame, action: &Action, info: &Info, mask: u64, stack: Option<Stack>) -> Delivery {
+pub fn deliver(frame: &mut Frame, action: &Action, info: &Info, mask: u64, named: Option<Stack>) -> Delivery {
+    let stack = named.filter(|_| action.flags & act::ON_STACK != 0);
     let old = frame.registers;
     // A function may use 128 bytes below its stack pointer.
     let mut sp = old.rsp.wrapping_sub(128);
-    if let Some(stack) = stack.filter(|stack| old.rsp.wrapping_sub(stack.at) > stack.bytes) {
+    if let Some(stack) = stack.filter(|stack| !stack.has(old.rsp)) {
         sp = stack.at.wrapping_add(stack.bytes);
     }
     let fx_at = sp.wrapping_sub(512) & !63;
@@ -147,9 +166,9 @@ pub fn deliver(frame: &mut Frame, action: &Action, info: &Info, mask: u64, stack
     let mut put = |place: usize, value: u64| bytes[place..place + 8].copy_from_slice(&value.to_le_bytes());
     put(0, action.restorer);
     put(CONTEXT, 6);
-    let (stack_at, stack_bytes) = stack.map_or((0, 0), |stack| (stack.at, stack.bytes));
+    let (stack_at, stack_bytes) = named.map_or((0, 0), |stack| (stack.at, stack.bytes));
     put(CONTEXT + 16, stack_at);
-    put(CONTEXT + 24, if stack.is_some() { 0 } else { 2 });
+    put(CONTEXT + 24, named.map_or(2, |stack| stack.flags()).into());
     put(CONTEXT + 32, stack_bytes);
     for (index, word) in words(&old).into_iter().enumerate() {
         put(REGISTERS + 8 * index, word);
@@ -180,9 +199,18 @@ pub fn deliver(frame: &mut Frame, action: &Action, info: &Info, mask: u64, stack
     Delivery { at, bytes }
 }
 
-/// Takes the registers out of what lies at the stack pointer when a handler has returned; returns what is blocked from now on, and
-/// where the vector registers lie, if anywhere.
-pub fn restore(frame: &mut Frame, saved: &[u8; SAVED]) -> (u64, u64) {
+/// What a handler leaves behind besides registers.
+pub struct Left {
+    /// What is blocked from now on.
+    pub mask: u64,
+    /// Where the vector registers lie, if anywhere.
+    pub fx_at: u64,
+    /// The stack of handlers: its address, how it is used, its length.
+    pub stack: (u64, u32, u64),
+}
+
+/// Takes the registers out of what lies at the stack pointer when a handler has returned; returns the rest.
+pub fn restore(frame: &mut Frame, saved: &[u8; SAVED]) -> Left {
     let word = |place: usize| {
         let place = place - CONTEXT;
         u64::from_le_bytes(saved[place..place + 8].try_into().expect("8 bytes"))
@@ -192,7 +220,8 @@ pub fn restore(frame: &mut Frame, saved: &[u8; SAVED]) -> (u64, u64) {
     (r.r8, r.r9, r.r10, r.r11, r.r12, r.r13) = (at(0), at(1), at(2), at(3), at(4), at(5));
     (r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx) = (at(6), at(7), at(8), at(9), at(10), at(11));
     (r.rdx, r.rax, r.rcx, r.rsp, r.rip, r.flags) = (at(12), at(13), at(14), at(15), at(16), at(17));
-    (word(MASK), word(REGISTERS + 184))
+    let stack = (word(CONTEXT + 16), word(CONTEXT + 24) as u32, word(CONTEXT + 32));
+    Left { mask: word(MASK), fx_at: word(REGISTERS + 184), stack }
 }
 
 /// No vector registers were saved: those of a program that begins.
@@ -214,8 +243,8 @@ mod tests {
 
     #[test]
     fn what_was_delivered_comes_back() {
-        let action = Action { handler: 0x5000, restorer: 0x6000, ..Action::default() };
-        for stack in [None, Some(Stack { at: 0x10_0000, bytes: 8192 })] {
+        let action = Action { handler: 0x5000, restorer: 0x6000, flags: act::ON_STACK, ..Action::default() };
+        for stack in [None, Some(Stack { at: 0x10_0000, bytes: 8192, disarms: false })] {
             let mut running = frame();
             let before = running.registers;
             let info = Info { signal: 11, code: 1, word: 0xdead, value: 7, error: 0 };
@@ -230,8 +259,9 @@ mod tests {
             }
             // The handler has returned: its return address is gone from the stack.
             let saved: &[u8; SAVED] = delivery.bytes[8..8 + SAVED].try_into().unwrap();
-            let (mask, fx_at) = restore(&mut running, saved);
+            let Left { mask, fx_at, stack: kept } = restore(&mut running, saved);
             assert_eq!(mask, 0x55);
+            assert_eq!(kept, stack.map_or((0, 2, 0), |stack| (stack.at, 0, stack.bytes)));
             assert_eq!(fx_at % 16, 0);
             assert_eq!(delivery.bytes[(fx_at - delivery.at) as usize + 160], 77);
             let after = running.registers;

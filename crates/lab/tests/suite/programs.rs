@@ -232,6 +232,16 @@ fn barriers_of_others_words_to_wait_for_and_advice_to_others_are_as_on_the_host(
     assert_eq!((told(&ran, " swapped out"), told(&ran, " swapped in")), (7, 7), "{}", text(&ran.stderr));
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn what_calls_promise_at_their_edges_is_as_on_the_host() {
+    let scratch = Scratch::new("edges");
+    let program = built("edges", &scratch);
+    let host = Command::new(&program).current_dir(&scratch.0).output().expect("it runs");
+    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stderr));
+    prints(&program, &["--memory", "64M"], &text(&host.stdout));
+}
+
 /// With 1 CPU and with 4 it prints this, and ends well.
 #[track_caller]
 fn prints(program: &str, options: &[&str], what: &str) {

@@ -3,11 +3,12 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use crate::areas::What;
+use crate::areas::{What, rights};
 use crate::errno::{Answer, Errno};
 use crate::futex::Word;
 use crate::kernel::{AGAIN, Linux, RESTART, Waited};
 use crate::machine::Machine;
+use crate::memory::ALL;
 use crate::process::{Process, Thread};
 
 /// In the word of a lock: others wait, and its owner has died.
@@ -35,6 +36,23 @@ impl<M: Machine> Linux<'_, M> {
         (u64::from(memory.space.index()) << 1, at)
     }
 
+    /// The same for an address that a program names: where it can have no word it hears so. One that others may see is looked at, and
+    /// memory of its own that nobody can write never changes.
+    fn word_of_program(&self, thread: &Thread, at: u64, private: bool) -> Result<Word, Errno> {
+        let may_change = || {
+            thread.memory().layout.with(self.machine, |layout| {
+                layout.areas.at(at).is_some_and(|(_, area)| match area.what {
+                    What::Own(_) => area.rights & rights::WRITE != 0,
+                    _ => area.rights & rights::ALL != 0,
+                })
+            })
+        };
+        if at >= ALL.end || !private && !may_change() {
+            return Err(Errno::EFAULT);
+        }
+        Ok(self.futex_word(thread, at, private))
+    }
+
     pub(crate) fn wake_futex(&self, word: Word, count: u32, bits: u32) -> u64 {
         let woken = self.futexes.wake(word, count, bits);
         woken.iter().for_each(|sleeper| self.machine.wake(sleeper.key()));
@@ -45,11 +63,17 @@ impl<M: Machine> Linux<'_, M> {
         const PRIVATE: u64 = 0x80;
         const REAL_TIME: u64 = 0x100;
         let private = what & PRIVATE != 0;
-        if !at.is_multiple_of(4) {
+        let kind = what & 0x7f;
+        // Of these, time may be that of the clock on the wall.
+        if what & REAL_TIME != 0 && !matches!(kind, 9 | 11 | 13) {
+            return Err(Errno::ENOSYS);
+        }
+        let at_two = matches!(kind, 3..=5);
+        if !at.is_multiple_of(4) || at_two && !other.is_multiple_of(4) {
             return Err(Errno::EINVAL);
         }
-        let word = |at: u64| self.futex_word(thread, at, private);
-        match what & 0x7f {
+        let word = |at: u64| self.word_of_program(thread, at, private);
+        match kind {
             // To wait; with bits, and until a time.
             kind @ (0 | 9) => {
                 let bits = if kind == 9 { value3 as u32 } else { u32::MAX };
@@ -67,7 +91,7 @@ impl<M: Machine> Linux<'_, M> {
                         })
                     }
                 };
-                let sleeper = self.futexes.stand(word(at), bits);
+                let sleeper = self.futexes.stand(word(at)?, bits);
                 let now = self.machine.load_user(at);
                 if now != Ok(value as u32) && self.futexes.leave(&sleeper) {
                     return now.and(Err(Errno::EAGAIN));
@@ -90,7 +114,7 @@ impl<M: Machine> Linux<'_, M> {
                 if bits == 0 {
                     return Err(Errno::EINVAL);
                 }
-                Ok(self.wake_futex(word(at), value as u32, bits))
+                Ok(self.wake_futex(word(at)?, value as u32, bits))
             }
             // To wake some and move others, perhaps only if the word is as it was.
             kind @ (3 | 4) => {
@@ -100,7 +124,7 @@ impl<M: Machine> Linux<'_, M> {
                 if (value as i32) < 0 || (time as i32) < 0 {
                     return Err(Errno::EINVAL);
                 }
-                let (from, to) = (word(at), word(other));
+                let (from, to) = (word(at)?, word(other)?);
                 let woken = self.wake_futex(from, value as u32, u32::MAX);
                 Ok(woken + self.futexes.requeue(from, to, time as u32))
             }
@@ -135,8 +159,9 @@ impl<M: Machine> Linux<'_, M> {
                     5 => old >= compared,
                     _ => return Err(Errno::ENOSYS),
                 };
-                let woken = self.wake_futex(word(at), value as u32, u32::MAX);
-                Ok(woken + if holds { self.wake_futex(word(other), time as u32, u32::MAX) } else { 0 })
+                let (first, second) = (word(at)?, word(other)?);
+                let woken = self.wake_futex(first, value as u32, u32::MAX);
+                Ok(woken + if holds { self.wake_futex(second, time as u32, u32::MAX) } else { 0 })
             }
             // Locks whose word names their owner.
             kind @ (6 | 8 | 13) => {
@@ -149,9 +174,9 @@ impl<M: Machine> Linux<'_, M> {
                         Some(time.saturating_sub(ahead))
                     }
                 };
-                self.lock_owned(thread, at, word(at), until, kind == 8)
+                self.lock_owned(thread, at, word(at)?, until, kind == 8)
             }
-            7 => self.unlock_owned(thread, at, word(at)),
+            7 => self.unlock_owned(thread, at, word(at)?),
             _ => {
                 self.note_unknown(thread, super::n::futex);
                 Err(Errno::ENOSYS)

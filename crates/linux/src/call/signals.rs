@@ -8,8 +8,11 @@ use crate::kernel::{Linux, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
-use crate::signal::{ALWAYS, Action, Info, Stack, bit, number};
+use crate::signal::{ALWAYS, Action, DISARMS, Info, Stack, bit, number};
 use crate::sync::key_of;
+
+/// There is no stack of handlers.
+const OFF: u32 = 2;
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn sigaction(&self, thread: &Thread, [signal, new, old, size]: [u64; 4]) -> Answer {
@@ -33,6 +36,10 @@ impl<M: Machine> Linux<'_, M> {
             }
             before
         });
+        // What waits to be heard is gone once nobody wants to.
+        if action.is_some_and(|action| action.ignores(signal as u32)) {
+            Self::drop_waiting(&thread.process, signal as u32);
+        }
         if old != 0 {
             let Action { handler, flags, restorer, mask } = before;
             let packed = Pack::default().long(handler).long(flags).long(restorer).long(mask);
@@ -114,34 +121,37 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    pub(crate) fn sigaltstack(&self, thread: &Thread, sp: u64, new: u64, old: u64) -> Answer {
-        const OFF: u32 = 2;
-        const IN_USE: u32 = 1;
-        let before = thread.stack.with(|stack| *stack);
-        let on = before.is_some_and(|stack| sp.wrapping_sub(stack.at) <= stack.bytes);
-        if new != 0 {
-            let (at, flags, bytes) =
-                (self.load_long(new)?, self.load_word(new + 8)?, self.load_long(new + 16)?);
-            if on {
+    /// Names the stack of handlers of a thread whose stack pointer is `sp`: its address, how it is used, its length.
+    pub(crate) fn name_stack(
+        thread: &Thread,
+        sp: u64,
+        (at, flags, bytes): (u64, u32, u64),
+    ) -> Result<(), Errno> {
+        thread.stack.with(|stack| {
+            if stack.is_some_and(|stack| stack.has(sp)) {
                 return Err(Errno::EPERM);
             }
-            if flags & !(1 << 31) > OFF {
+            if flags & !DISARMS > OFF {
                 return Err(Errno::EINVAL);
             }
             if flags & OFF == 0 && bytes < 2048 {
                 return Err(Errno::ENOMEM);
             }
-            thread.stack.with(|stack| *stack = (flags & OFF == 0).then_some(Stack { at, bytes }));
+            *stack = (flags & OFF == 0).then_some(Stack { at, bytes, disarms: flags & DISARMS != 0 });
+            Ok(())
+        })
+    }
+
+    pub(crate) fn sigaltstack(&self, thread: &Thread, sp: u64, new: u64, old: u64) -> Answer {
+        const IN_USE: u32 = 1;
+        let before = thread.stack.with(|stack| *stack);
+        if new != 0 {
+            let asked = (self.load_long(new)?, self.load_word(new + 8)?, self.load_long(new + 16)?);
+            Self::name_stack(thread, sp, asked)?;
         }
         if old != 0 {
-            let flags = if before.is_none() {
-                OFF
-            } else if on {
-                IN_USE
-            } else {
-                0
-            };
-            let Stack { at, bytes } = before.unwrap_or(Stack { at: 0, bytes: 0 });
+            let flags = before.map_or(OFF, |stack| stack.flags() | if stack.has(sp) { IN_USE } else { 0 });
+            let (at, bytes) = before.map_or((0, 0), |stack| (stack.at, stack.bytes));
             self.machine.write_user(old, &Pack::default().long(at).word(flags).word(0).long(bytes).0)?;
         }
         Ok(0)

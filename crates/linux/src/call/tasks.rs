@@ -186,6 +186,9 @@ impl<M: Machine> Linux<'_, M> {
         });
         if !is_thread {
             self.processes.with(|all| all.insert(tid, process.clone()));
+            if crate::meters::has_limit(&process) {
+                self.alarm_changed();
+            }
         }
         if let Err(error) = self.machine.begin(new.clone(), registers) {
             process.threads.with(|threads| threads.retain(|other| !Arc::ptr_eq(other, &new)));
@@ -269,7 +272,7 @@ impl<M: Machine> Linux<'_, M> {
             limits: Spin::new(parent.limits.with(|limits| *limits)),
             began: self.now(),
             spent: Default::default(),
-            ends_with: ask.ends_with,
+            ends_with: AtomicU32::new(ask.ends_with),
             with_parent: AtomicU32::new(0),
             adjust: AtomicI32::new(parent.adjust.load(Ordering::Relaxed)),
             used: Default::default(),

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use quietmm::Error;
 
-use super::{ALL, pages, range};
+use super::{ALL, pages, range, whole_pages};
 use crate::areas::{Area, PAGE, What, rights};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
@@ -55,7 +55,7 @@ impl<M: Machine> Linux<'_, M> {
     /// when they are used, and may go again.
     pub(crate) fn mlock(&self, thread: &Thread, at: u64, bytes: u64, used: bool) -> Answer {
         let start = at & !(PAGE - 1);
-        let range = range(start, bytes.saturating_add(at - start))?;
+        let range = range(start, whole_pages(bytes.wrapping_add(at - start)))?;
         let most = self.most_locked(thread);
         if most == 0 {
             return Err(Errno::EPERM);
@@ -87,7 +87,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn munlock(&self, thread: &Thread, at: u64, bytes: u64) -> Answer {
         let start = at & !(PAGE - 1);
-        let range = range(start, bytes.saturating_add(at - start))?;
+        let range = range(start, whole_pages(bytes.wrapping_add(at - start)))?;
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {
             let covers = range.is_empty() || layout.areas.covers(&range);

@@ -163,7 +163,13 @@ impl<M: Machine> Linux<'_, M> {
             return Err(if socket.family == UNIX { Errno::EINVAL } else { Errno::EAFNOSUPPORT });
         }
         if socket.state.with(|state| !state.names.is_empty()) {
-            return Err(Errno::EINVAL);
+            // Of a path, whether something is there is asked first.
+            return match Self::unix_name(&address).filter(|_| family == UNIX) {
+                Some((false, path)) if self.walk(thread, None, path, false)?.inode.is_some() => {
+                    Err(Errno::EADDRINUSE)
+                }
+                _ => Err(Errno::EINVAL),
+            };
         }
         if family == super::netlink::FAMILY {
             let number = address.get(4..8).ok_or(Errno::EINVAL)?;

@@ -87,7 +87,11 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 Some(peer) => peer.inbox,
                 None if socket.was_refused() => return Err(Errno::ECONNREFUSED),
-                None if stream || socket.kind == kind::SEQUENCE => return Err(Errno::ENOTCONN),
+                None if stream && socket.family != UNIX => {
+                    self.tell_of_pipe(thread, flags);
+                    return Err(Errno::EPIPE);
+                }
+                None if socket.family == UNIX => return Err(Errno::ENOTCONN),
                 None => return Err(Errno::EDESTADDRREQ),
             },
         };
@@ -197,13 +201,20 @@ impl<M: Machine> Linux<'_, M> {
         }
         match failed {
             Some(error) if sum == 0 => {
-                if error == Errno::EPIPE && stream && flags & message::NO_SIGNAL == 0 {
-                    let word = u64::from(thread.process.pid);
-                    self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
+                if error == Errno::EPIPE && stream {
+                    self.tell_of_pipe(thread, flags);
                 }
                 Err(error)
             }
             _ => Ok(sum),
+        }
+    }
+
+    /// Nobody reads what it sends: a signal says so, unless it wants none.
+    fn tell_of_pipe(&self, thread: &Thread, flags: u64) {
+        if flags & message::NO_SIGNAL == 0 {
+            let word = u64::from(thread.process.pid);
+            self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
         }
     }
 }

@@ -124,6 +124,9 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::EPERM);
             }
             process.limits.with(|limits| limits[what] = wanted);
+            if what == limit::CPU {
+                self.alarm_changed();
+            }
             if what == limit::LOCKED {
                 process.limits_locks.store(true, Ordering::Relaxed);
             }

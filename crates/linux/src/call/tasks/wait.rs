@@ -22,6 +22,10 @@ mod children {
     pub const GO_ON: u64 = 8;
     /// Another wait hears the same.
     pub const LEAVE: u64 = 0x100_0000;
+    /// Also those, or only those, of whose end no `SIGCHLD` tells; and the thread's own: all of a process are the same here.
+    pub const WHOSE: u64 = ALL | OTHERS | 0x2000_0000;
+    pub const ALL: u64 = 0x4000_0000;
+    pub const OTHERS: u64 = 0x8000_0000;
 }
 
 /// What was heard of a child.
@@ -43,7 +47,9 @@ impl<M: Machine> Linux<'_, M> {
         let group = me.group.load(Ordering::Relaxed);
         let children: alloc::vec::Vec<_> = self.processes.with(|all| {
             let mine = |child: &&Arc<Process>| {
-                (child.parent.load(Ordering::SeqCst) == me.pid
+                let tells = child.ends_with.load(Ordering::SeqCst) == number::CHILD;
+                let is_wanted = wanted & children::ALL != 0 || tells != (wanted & children::OTHERS != 0);
+                (child.parent.load(Ordering::SeqCst) == me.pid && is_wanted
                     || child.tracing.by.load(Ordering::SeqCst) == me.pid)
                     && match meant {
                         1.. => child.pid == meant as u32,
@@ -180,10 +186,8 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn wait4(&self, thread: &Thread, [pid, status, options, usage]: [u64; 4]) -> Answer {
-        // Threads' children and others' are all the same here.
-        const WHOSE: u64 = 0xe000_0000;
-        let options = u64::from(options as u32) & !WHOSE;
-        if options & !(children::AT_ONCE | children::STOPPED | children::GO_ON) != 0 {
+        let options = u64::from(options as u32);
+        if options & !(children::AT_ONCE | children::STOPPED | children::GO_ON | children::WHOSE) != 0 {
             return Err(Errno::EINVAL);
         }
         let Some(heard) = self.wait_for_child(thread, pid as i32, options | children::ENDED)? else {
