@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use crate::errno::Answer;
 use crate::kernel::{Ending, Linux, how_ended};
 use crate::machine::Machine;
 use crate::open::Files;
@@ -36,6 +37,24 @@ impl<M: Machine> Linux<'_, M> {
         } else {
             Ending::Code((status >> 8) as u8)
         }
+    }
+
+    /// A thread is to end; the last one's code is its process's.
+    pub(crate) fn exit(&self, thread: &Thread, code: u64) -> Answer {
+        let code = code as u32 & 0xff;
+        if thread.process.threads.with(|threads| threads.len() == 1) {
+            thread.process.die(code << 8);
+        }
+        thread.code.store(code, Ordering::Relaxed);
+        thread.dying.store(true, Ordering::SeqCst);
+        Ok(0)
+    }
+
+    /// All threads of a process are to end.
+    pub(crate) fn exit_group(&self, process: &Process, code: u64) -> Answer {
+        process.die((code as u32 & 0xff) << 8);
+        self.nudge(process);
+        Ok(0)
     }
 
     /// The thread that runs here ends.

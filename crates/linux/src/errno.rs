@@ -38,6 +38,7 @@ numbers! {
     EINVAL = 22, "An argument makes no sense.";
     EMFILE = 24, "Too many open files.";
     ENOTTY = 25, "Not a terminal.";
+    ETXTBSY = 26, "It runs, or is written to.";
     EFBIG = 27, "Too large a file.";
     ENOSPC = 28, "No room.";
     ESPIPE = 29, "Not a file with places in it.";

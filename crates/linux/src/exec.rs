@@ -17,6 +17,7 @@ use crate::process::{Layout, Mapped, Memory, Thread};
 use crate::signal::Action;
 use crate::start::{self, Aux};
 use crate::tree::Inode;
+use crate::uses::{How, Use};
 
 /// Where the stack ends, and how long it may become.
 const STACK_END: u64 = 0x7fff_ffff_f000;
@@ -32,6 +33,8 @@ const DEEPEST: u32 = 4;
 /// A file that is read as a program.
 struct Program {
     inode: Arc<Inode>,
+    /// Nobody writes to it meanwhile.
+    runs: Use,
     path: Vec<u8>,
     header: Header,
     plan: Plan,
@@ -53,10 +56,11 @@ impl<M: Machine> Linux<'_, M> {
 
     fn read_program(&self, inode: Arc<Inode>, path: &[u8]) -> Result<Program, Errno> {
         let file = inode.file().ok_or(Errno::EACCES)?;
+        let runs = Use::begin(&inode, How::Runs)?;
         let header = Header::parse(&self.read_exact(&inode, 0, elf::HEADER)?)?;
         let table = self.read_exact(&inode, header.table, header.count * elf::ENTRY)?;
         let plan = elf::plan(&header, &table, self.file_len(file))?;
-        Ok(Program { inode, path: path.to_vec(), header, plan })
+        Ok(Program { inode, runs, path: path.to_vec(), header, plan })
     }
 
     /// A file that may be run, and the path at which it lies.
@@ -136,6 +140,8 @@ impl<M: Machine> Linux<'_, M> {
             let (inode, whole) = self.find_program(thread, &path)?;
             let mut first = [0; 256];
             let file = inode.file().ok_or(Errno::EACCES)?;
+            // Also of a script.
+            let _runs = Use::begin(&inode, How::Runs)?;
             let read = self.mm.file(file).read(0, &mut first)?;
             let Some((interpreter, argument)) = script(&first[..read])? else {
                 break self.read_program(inode, &whole)?;
@@ -203,6 +209,7 @@ impl<M: Machine> Linux<'_, M> {
             .inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
         layout.heap = program.plan.bounds().1 + bias;
         layout.heap_end = layout.heap;
+        layout.runs = Some(program.runs.clone());
         self.alone(thread).inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
 
         // From here on there is no way back.

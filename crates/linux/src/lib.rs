@@ -77,6 +77,7 @@ mod timer;
 mod trace;
 pub mod tree;
 mod usage;
+mod uses;
 mod watches;
 
 pub use errno::Errno;

@@ -16,6 +16,7 @@ use crate::sync::{Mutex, Spin};
 use crate::terminal::Side;
 use crate::timer::Timer;
 use crate::tree::{Device, Inode};
+use crate::uses::Use;
 use crate::watches::Watches;
 
 /// Flags of `open`.
@@ -133,6 +134,8 @@ pub struct Open {
     pub above: Spin<Option<Weak<Inode>>>,
     /// Who is to hear when something has come.
     pub hearer: Spin<Hearer>,
+    /// It was opened by a name to write to it: nobody runs it.
+    pub writes: Spin<Option<Use>>,
 }
 
 impl Open {
@@ -144,6 +147,7 @@ impl Open {
             path,
             above: Spin::default(),
             hearer: Spin::default(),
+            writes: Spin::default(),
         })
     }
 

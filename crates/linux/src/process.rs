@@ -20,6 +20,7 @@ use crate::timer::Timer;
 use crate::trace::{Traced, Tracing};
 use crate::tree::{Inode, Leaving, Left};
 use crate::usage::{Peak, Used};
+use crate::uses::Use;
 
 /// A file that is mapped.
 #[derive(Clone)]
@@ -44,6 +45,8 @@ pub(crate) struct Layout {
     pub heap_end: u64,
     /// What is mapped from now on is locked.
     pub locks_more: bool,
+    /// The program: nobody writes to it.
+    pub runs: Option<Use>,
 }
 
 /// A space, and what lies in it. It ends when nobody has this any more.

@@ -15,6 +15,7 @@ use crate::open::Open;
 use crate::pipe::Pipe;
 use crate::sync::{Mutex, Spin};
 use crate::terminal::Terminal;
+use crate::uses::Uses;
 
 /// Kinds of files, in the mode.
 pub mod mode {
@@ -288,6 +289,8 @@ pub struct Inode {
     pub nameless: AtomicBool,
     /// Held while seals are looked at and what they forbid is done, if it can have any.
     pub sealing: Mutex<()>,
+    /// Who writes to it, and who runs it.
+    pub uses: Uses,
     /// What it is.
     pub body: Body,
 }
@@ -309,6 +312,7 @@ impl Inode {
             seals: AtomicU32::new(0),
             nameless: AtomicBool::new(false),
             sealing: Mutex::new(()),
+            uses: Uses::default(),
             body,
         })
     }

@@ -172,8 +172,51 @@ static void sockets(void) {
     close(stream), close(named), close(packets);
 }
 
+// A program of so many bytes of this one, open to write to if it is asked for.
+static int copied(const char *name) {
+    static char bytes[4 << 20];
+    int from = open("/proc/self/exe", O_RDONLY), to = open(name, O_RDWR | O_CREAT | O_TRUNC, 0755);
+    long read_ = read(from, bytes, sizeof bytes);
+    CHECK(read_ > 0 && write(to, bytes, read_) == read_);
+    close(from);
+    return to;
+}
+
+static void programs(void) {
+    char *words[] = {"edges.copy", "sleeps", 0};
+    int written = copied("edges.copy");
+    // What is open to write to does not run, and what runs is not written to.
+    FAILS(execve("edges.copy", words, environ), ETXTBSY);
+    close(written);
+    pid_t pid = fork();
+    if (!pid) execve("edges.copy", words, environ), _exit(1);
+    while (usleep(1000), open("edges.copy", O_WRONLY) >= 0);
+    CHECK(errno == ETXTBSY);
+    FAILS(open("edges.copy", O_RDWR), ETXTBSY);
+    FAILS(truncate("edges.copy", 0), ETXTBSY);
+    CHECK(open("edges.copy", O_RDONLY) >= 0);
+    int status;
+    CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid && WTERMSIG(status) == SIGKILL);
+    written = open("edges.copy", O_WRONLY);
+    CHECK(written >= 0 && close(written) == 0 && unlink("edges.copy") == 0);
+    FAILS(syscall(SYS_execveat, -1, "", 0, 0, 0), ENOENT);
+
+    // Whether it is the same.
+    pid_t own = getpid();
+    int one = open("/dev/null", O_RDONLY), same = dup(one), other = open("/dev/null", O_RDONLY);
+    CHECK(syscall(SYS_kcmp, own, own, 0, one, same) == 0 && syscall(SYS_kcmp, own, own, 0, one, other) > 0);
+    CHECK(syscall(SYS_kcmp, own, own, 0, one, other) + syscall(SYS_kcmp, own, own, 0, other, one) == 3);
+    CHECK(syscall(SYS_kcmp, own, own, 1, 0, 0) == 0);
+    CHECK(ENDS(_exit(syscall(SYS_kcmp, own, getpid(), 1, 0, 0) > 0 && syscall(SYS_kcmp, own, getpid(), 0, one, one) == 0)) == 1 << 8);
+    FAILS(syscall(SYS_kcmp, own, own, 0, one, 999), EBADF);
+    FAILS(syscall(SYS_kcmp, own, 999999, 1, 0, 0), ESRCH);
+    FAILS(syscall(SYS_kcmp, own, own, 99, 0, 0), EINVAL);
+    close(one), close(same), close(other);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"memory", memory}, {"words", words}, {"signals", signals}, {"children", children}, {"limits", limits}, {"sockets", sockets}};
+    static const struct part parts[] = {{"memory", memory}, {"words", words}, {"signals", signals}, {"children", children}, {"limits", limits}, {"sockets", sockets}, {"programs", programs}};
+    if (count > 1 && !strcmp(arguments[1], "sleeps")) return pause();
     PLAY(parts, count, arguments);
     return 0;
 }

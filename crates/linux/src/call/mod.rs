@@ -300,23 +300,12 @@ pub fn call<M: Machine>(
         }
         n::execve => linux.execve(thread, frame, [HERE, a, b, c, 0]),
         n::execveat => linux.execve(thread, frame, [a, b, c, d, e]),
-        n::exit => {
-            let last = process.threads.with(|threads| threads.len() == 1);
-            if last {
-                process.die((a as u32 & 0xff) << 8);
-            }
-            thread.code.store(a as u32 & 0xff, Ordering::Relaxed);
-            thread.dying.store(true, Ordering::SeqCst);
-            Ok(0)
-        }
-        n::exit_group => {
-            process.die((a as u32 & 0xff) << 8);
-            linux.nudge(process);
-            Ok(0)
-        }
+        n::exit => linux.exit(thread, a),
+        n::exit_group => linux.exit_group(process, a),
         n::wait4 => linux.wait4(thread, [a, b, c, d]),
         n::waitid => linux.waitid(thread, all),
         n::futex => linux.futex(thread, all),
+        n::kcmp => linux.kcmp(thread, [a, b, c, d, e]),
         n::futex_waitv => linux.futex_waitv(thread, [a, b, c, d, e]),
         n::set_tid_address => {
             thread.clear_tid.store(a, Ordering::SeqCst);
@@ -497,8 +486,7 @@ pub fn call<M: Machine>(
         | n::ioperm
         | n::syslog
         | n::fanotify_init
-        | n::open_by_handle_at
-        | n::kcmp => Err(Errno::EPERM),
+        | n::open_by_handle_at => Err(Errno::EPERM),
         n::unshare => linux.unshare(a),
         n::name_to_handle_at => Err(Errno::EOPNOTSUPP),
         // What no Linux answers any more, or only one that is newer than most, or was told to: whoever asks does without.

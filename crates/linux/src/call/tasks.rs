@@ -2,6 +2,7 @@
 
 mod barrier;
 pub(crate) mod capabilities;
+mod compare;
 mod groups;
 mod many;
 mod pidfd;
@@ -305,6 +306,8 @@ impl<M: Machine> Linux<'_, M> {
         let mut path = self.load_path(path)?;
         if path.is_empty() && flags & EMPTY_PATH != 0 {
             path = alloc::format!("/proc/self/fd/{}", directory as u32).into_bytes();
+        } else if path.is_empty() {
+            return Err(Errno::ENOENT);
         } else if !path.starts_with(b"/") && directory as u32 != super::HERE as u32 {
             let open = self.open_file(thread, directory)?;
             let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };

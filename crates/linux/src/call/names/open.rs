@@ -16,6 +16,7 @@ use crate::process::{Process, Thread};
 use crate::rights;
 use crate::sync::key_of;
 use crate::tree::{Body, Device, Inode, Made, seal};
+use crate::uses::{How, Use};
 use crate::watches::event;
 
 /// Whether it is a directory, or a link that may lead to one.
@@ -241,7 +242,13 @@ impl<M: Machine> Linux<'_, M> {
             }
             Body::File(_) => Kind::File(inode.clone()),
         };
-        Ok(Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path))
+        let writes = match &kind {
+            Kind::File(inode) if writes && flags & flag::PATH == 0 => Some(Use::begin(inode, How::Written)?),
+            _ => None,
+        };
+        let open = Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path);
+        open.writes.with(|now| *now = writes);
+        Ok(open)
     }
 
     /// What is shown of a process, if there is memory for it.

@@ -121,6 +121,9 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn truncate(&self, thread: &Thread, path: u64, len: u64) -> Answer {
         let reached = self.reach(thread, crate::call::HERE, path, true)?;
         self.may(thread, &reached.inode, crate::rights::WRITE)?;
+        if reached.inode.uses.runs() {
+            return Err(Errno::ETXTBSY);
+        }
         self.set_len(thread, &reached, len)
     }
 
