@@ -6,11 +6,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -214,8 +216,29 @@ static void programs(void) {
     close(one), close(same), close(other);
 }
 
+static void buffers(void) {
+    int pipes[2], file = open("/proc/self/exe", O_RDONLY), null = open("/dev/null", O_RDWR);
+    char *two = mmap(0, 2 * PAGE, READ_WRITE, OWN, -1, 0), byte;
+    CHECK(pipe2(pipes, O_NONBLOCK) == 0 && munmap(two + PAGE, PAGE) == 0);
+    // Where no program has memory.
+    FAILS(syscall(SYS_read, file, two, -1UL), EFAULT);
+    FAILS(syscall(SYS_pread64, file, two, 1UL << 47, 0), EFAULT);
+    FAILS(syscall(SYS_write, null, two, 1UL << 47), EFAULT);
+    FAILS(syscall(SYS_write, null, -1UL, 0), EFAULT);
+    FAILS(syscall(SYS_read, 999, two, -1UL), EBADF);
+    CHECK(write(null, two, 0) == 0);
+    // What a pipe does not get as a whole it does not get.
+    struct iovec parts[] = {{two, 2}, {two + PAGE, 3}};
+    FAILS(writev(pipes[1], parts, 2), EFAULT);
+    FAILS(write(pipes[1], two + PAGE - 2, 5), EFAULT);
+    FAILS(read(pipes[0], &byte, 1), EAGAIN);
+    CHECK(flock(file, 32 | 64) == 0);
+    FAILS(flock(file, 16), EINVAL);
+    close(pipes[0]), close(pipes[1]), close(file), close(null);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"memory", memory}, {"words", words}, {"signals", signals}, {"children", children}, {"limits", limits}, {"sockets", sockets}, {"programs", programs}};
+    static const struct part parts[] = {{"memory", memory}, {"words", words}, {"signals", signals}, {"children", children}, {"limits", limits}, {"sockets", sockets}, {"programs", programs}, {"buffers", buffers}};
     if (count > 1 && !strcmp(arguments[1], "sleeps")) return pause();
     PLAY(parts, count, arguments);
     return 0;

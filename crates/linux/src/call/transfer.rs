@@ -11,6 +11,7 @@ use alloc::sync::Arc;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
+use crate::memory::ALL;
 use crate::open::{Open, flag};
 use crate::process::Thread;
 
@@ -38,6 +39,12 @@ impl<M: Machine> Linux<'_, M> {
     /// Bytes that go through the kernel's buffer at a time.
     pub(super) fn piece(&self) -> usize {
         if self.machine.has_room(0) { PIECE } else { SMALL_PIECE }
+    }
+
+    /// Whether all of the buffers lie where a program can have memory.
+    fn can_be(buffers: &[(u64, u64)]) -> Result<(), Errno> {
+        let fits = |&(at, bytes): &(u64, u64)| at.checked_add(bytes).is_some_and(|end| end <= ALL.end);
+        if buffers.iter().all(fits) { Ok(()) } else { Err(Errno::EFAULT) }
     }
 
     /// One buffer after the other, until one is not full, or fails.

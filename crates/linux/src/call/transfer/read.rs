@@ -17,6 +17,7 @@ impl<M: Machine> Linux<'_, M> {
         if !open.may_read() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
         }
+        Self::can_be(into)?;
         if let Kind::Socket(socket) = &open.kind {
             if at.is_some() {
                 return Err(Errno::ESPIPE);

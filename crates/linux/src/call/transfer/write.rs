@@ -19,6 +19,7 @@ impl<M: Machine> Linux<'_, M> {
         if !open.may_write() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
         }
+        Self::can_be(from)?;
         if let Kind::Socket(socket) = &open.kind {
             if at.is_some() {
                 return Err(Errno::ESPIPE);
@@ -49,6 +50,10 @@ impl<M: Machine> Linux<'_, M> {
                     Ok(())
                 };
                 return self.write_from(thread, &open, sum, at, &load);
+            }
+            // Into a pipe a page goes as a whole or not at all.
+            if matches!(open.kind, Kind::Pipe(_) | Kind::Both(..)) && sum <= PAGE {
+                return Err(Errno::EFAULT);
             }
         }
         self.each(from, at, |from, bytes, at| self.write_one(thread, &open, from, bytes, at))
