@@ -190,10 +190,14 @@ static void programs(void) {
     // What is open to write to does not run, and what runs is not written to.
     FAILS(execve("edges.copy", words, environ), ETXTBSY);
     close(written);
+    int begun[2];
+    CHECK(pipe2(begun, O_CLOEXEC) == 0);
     pid_t pid = fork();
     if (!pid) execve("edges.copy", words, environ), _exit(1);
-    while (usleep(1000), open("edges.copy", O_WRONLY) >= 0);
-    CHECK(errno == ETXTBSY);
+    close(begun[1]);
+    char none;
+    CHECK(read(begun[0], &none, 1) == 0 && close(begun[0]) == 0);
+    FAILS(open("edges.copy", O_WRONLY), ETXTBSY);
     FAILS(open("edges.copy", O_RDWR), ETXTBSY);
     FAILS(truncate("edges.copy", 0), ETXTBSY);
     CHECK(open("edges.copy", O_RDONLY) >= 0);
