@@ -502,10 +502,14 @@ impl<M: Machine> Linux<'_, M> {
             return;
         }
         let tracer = thread.traced.state.with(|state| state.tracer);
-        self.end_to_trace(thread, 0);
-        let Some(tracer) = self.processes.with(|all| all.get(&tracer).cloned()) else { return };
+        let tracer = self.processes.with(|all| all.get(&tracer).cloned());
         let status = thread.status();
-        tracer.tracing.ended.with(|ended| ended.push(Ended { tid: thread.tid, status }));
+        // Before it is traced no more: whoever waits for it finds one or the other.
+        if let Some(tracer) = &tracer {
+            tracer.tracing.ended.with(|ended| ended.push(Ended { tid: thread.tid, status }));
+        }
+        self.end_to_trace(thread, 0);
+        let Some(tracer) = tracer else { return };
         let (code, value) = crate::kernel::how_ended(status.into());
         self.post(
             &tracer,
