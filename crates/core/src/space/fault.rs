@@ -560,7 +560,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if Frame::kind_of(state) != Kind::File || !prot.permits(UserAccess::Write) {
             return None;
         }
-        if state & flag::LOCKED != 0 && !fault.vma.is_private(p) && !p.broken(Rule::WriteWaitsForIo) {
+        if state & flag::LOCKED != 0 && !p.broken(Rule::WriteWaitsForIo) {
             return Some(Outside::Page(n));
         }
         let asks = fault.watched && state & flag::DIRTY == 0 && !p.broken(Rule::AskBeforeWrite);
