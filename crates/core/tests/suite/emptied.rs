@@ -144,6 +144,24 @@ fn they_are_freed_after_a_flush_that_lazy_cpus_hear() {
 }
 
 /// What shares a table with another mapping stays, and so does one that names swap slots; what neighbours leave alone goes.
+/// Of several tables that go together the flush is of all that they are for, and not of the last alone.
+#[test]
+fn several_tables_are_flushed_as_one() {
+    let host = Host::new(setup(2));
+    host.run(bare("linux"), |mm| {
+        let id = space(mm, ANON, AT, 4 * TABLE);
+        host.write(mm, id, AT + 3 * TABLE, 1).unwrap();
+        for page in [AT, AT + TABLE] {
+            host.write(mm, id, page, 1).unwrap();
+            mm.space(id).advise(pages(page, 1), Advice::Drop).unwrap();
+        }
+        run_in(mm, id, &[1]);
+        host.forget();
+        assert_eq!(mm.space(id).free_empty_tables(), Ok(2));
+        assert_eq!(host.flushes(1), (1, 0));
+    });
+}
+
 #[test]
 fn tables_that_somebody_needs_stay() {
     let host = Host::new(Setup { frames: 2048, ..setup(1) });
@@ -307,6 +325,10 @@ fn what_was_looked_for_in_vain_is_looked_for_later() {
         assert!(came(1_100_000_001));
         assert_eq!(mm.space(other).free_empty_tables(), Ok(0));
         give_back(mm, held);
+        cut(mm, 40);
+        let held = take_free(mm);
+        assert!(came(1_100_000_002), "what was found is looked for again at once");
+        give_back(mm, held);
     });
 }
 
@@ -328,7 +350,9 @@ fn group_at_its_limit(own: bool, broken: Option<Rule>) -> Result<(), Error> {
         mm.space(other).switch_to().unwrap();
         host.write(mm, other, AT, 1).unwrap();
         mm.group(groups[0]).set_limit(charged(mm, groups[0])).unwrap();
-        host.write(mm, other, AT + 1, 1)
+        let result = host.write(mm, other, AT + 1, 1);
+        assert!(own || mm.space(id).free_empty_tables().unwrap() >= 40, "another group's are left alone");
+        result
     })
 }
 

@@ -97,6 +97,12 @@ fn what_lists_do_not_keep_a_task_frees() {
         let left = free(blocks);
         assert_eq!((left.len(), mm.frames().on_lists()), (3, 0));
         give_back(mm, left);
+        // Nor a block that is more than all that may be kept.
+        let blocks = take(3, 1);
+        mm.frames().set_list_limits(NodeId(0), ListLimits { batch: 1, high: 4 }).unwrap();
+        let left = free(blocks);
+        assert_eq!((left.len(), mm.frames().on_lists()), (1, 0));
+        give_back(mm, left);
         mm.frames().set_list_limits(NodeId(0), pcp(8).unwrap()).unwrap();
         assert_eq!(settled(mm), start);
     });

@@ -340,6 +340,7 @@ fn a_memory_file_has_room_for_a_slot_beside_each_pages_number() {
         mm.swap().on(DEVICE, 512, 0).unwrap();
         let file = mm.create_memory_file(most).unwrap();
         copy(mm, file, most - 1, 9).unwrap();
+        assert_eq!(mm.file(file).set_size(most * PAGE_SIZE), Ok(()));
         assert_eq!(mm.file(file).set_size(most * PAGE_SIZE + 1), Err(Error::BadRange));
         assert_eq!(mm.file(file).write(most * PAGE_SIZE, b"x"), Err(Error::BadRange));
         squeeze(mm);

@@ -77,6 +77,22 @@ fn pages_come_where_the_policy_says() {
     });
 }
 
+/// Of the nodes that a range is bound to the CPU's own comes first, if it is one of them.
+#[test]
+fn who_is_bound_to_several_nodes_gets_what_is_near() {
+    with(|mm| {
+        for cpu in 0..4 {
+            mm.platform().on(cpu, || {
+                let id = mapped(mm, 2);
+                mm.space(id).set_node_policy(pages(AT, 2), NodePolicy::Bind(set(&[1, 3]))).unwrap();
+                assert_eq!(touched(mm, id, AT, 2), if cpu == 3 { [3; 2] } else { [1; 2] }, "CPU {cpu}");
+                mm.unload();
+                mm.space(id).destroy().unwrap();
+            });
+        }
+    });
+}
+
 /// The most VMAs of a space, where they are counted.
 const MOST: u32 = 16;
 
