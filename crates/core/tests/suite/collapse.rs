@@ -512,3 +512,22 @@ fn what_another_space_shows_is_no_gain_for_the_groups_limit() {
         assert_eq!(mm.validate().broken, None);
     });
 }
+
+/// So many large pages are made at once as a batch has room for, and the rest after it: for a flush each.
+#[test]
+fn more_than_a_batch_becomes_large_for_two_flushes() {
+    const MOST: u64 = 16 + 1;
+    let host = Host::new(Setup { frames: 10 << 10, ..setup(2) });
+    host.run(config("linux", false), |mm| {
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE, 512 * MOST), ANON, Prot::ReadWrite).unwrap();
+        let starts = || (0..MOST).map(|n| LARGE + 512 * n);
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        mm.space(id).switch_to().unwrap();
+        starts().for_each(|page| host.write(mm, id, page, page).unwrap());
+        host.forget();
+        assert_eq!(collapse(mm, id, MOST), Ok(()));
+        assert!(starts().all(|page| is_large(mm, id, page) && host.read(mm, id, page) == Ok(page)));
+        assert_eq!(host.interrupts_to(1), 2);
+    });
+}

@@ -562,3 +562,15 @@ fn whoever_finds_it_while_it_becomes_small_finds_small_ones() {
         assert_eq!(cases.count(|&good| !good), 0, "{what}");
     }
 }
+
+/// Who faults for what the entry permits, because his CPU knew less, makes nothing small.
+#[test]
+fn a_fault_for_what_is_permitted_leaves_it_large() {
+    let host = Host::new(setup(1));
+    host.run(config("linux"), |mm| {
+        let (id, file) = large(mm, shared, Prot::ReadWrite);
+        mm.space(id).fault(PageNumber(LARGE + 3).addr(), UserAccess::Read).unwrap();
+        assert!(is_large(mm, id) && holds(mm, id));
+        end(mm, &[id], file);
+    });
+}
