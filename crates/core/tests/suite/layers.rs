@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use syn::visit::{self, Visit};
 
@@ -199,8 +200,9 @@ impl House {
         House::of(open, texts)
     }
 
-    fn core() -> House {
-        House::read("core", Some("manager"))
+    fn core() -> &'static House {
+        static CORE: OnceLock<House> = OnceLock::new();
+        CORE.get_or_init(|| House::read("core", Some("manager")))
     }
 
     /// From the root of the crate, where it leads into the crate.
@@ -329,14 +331,15 @@ fn no_files_import_each_other_in_a_circle() {
 fn no_circle_goes_through_two_folders() {
     let crates = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the crates");
     let names = crates.map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
-    let mut names: Vec<String> = names.filter(|name| name != "README.md").collect();
+    // The core has no circle at all.
+    let mut names: Vec<String> = names.filter(|name| name != "README.md" && name != "core").collect();
     names.sort();
     let mut found = Vec::new();
     for name in &names {
         // In `linux` too all rooms are methods of one object.
         let open = if name == "linux" { Some("kernel") } else { None };
         let house = House::read(name, open);
-        let across = house.round().into_iter().filter(|(_, [from, to])| from != to && name != "core");
+        let across = house.round().into_iter().filter(|(_, [from, to])| from != to);
         found.extend(across.map(|(import, _)| (name.clone(), import)));
     }
     let known: Vec<_> = ROUND.iter().map(|(name, import)| (name.to_string(), import.to_string())).collect();
