@@ -305,10 +305,7 @@ fn a_group_is_charged_with_what_is_gained_within_its_limit() {
         mm.space(id).switch_to().unwrap();
         (LARGE..LARGE + 500).for_each(|page| host.write(mm, id, page, page).unwrap());
         mm.drain_lru_batch();
-        let charged = || {
-            let now = mm.group(group).usage().unwrap();
-            now.charged - now.stocked
-        };
+        let charged = || crate::groups::charged(mm, group);
         let before = charged();
         // There is room for 11 pages, and it would gain 12.
         mm.group(group).set_limit(before + 11).unwrap();
@@ -343,10 +340,7 @@ fn what_stays_for_another_space_makes_no_room() {
         assert!((LARGE..LARGE + 400).all(|page| is_out(mm, id, page) && is_out(mm, child, page)));
         (LARGE..LARGE + 400).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
         assert!((LARGE..LARGE + 400).all(|page| is_out(mm, child, page)));
-        let charged = || {
-            let now = mm.group(group).usage().unwrap();
-            now.charged - now.stocked
-        };
+        let charged = || crate::groups::charged(mm, group);
         let before = charged();
         mm.group(group).set_limit(before + 511).unwrap();
         assert_eq!(collapse(mm, id, 1), Err(Error::LimitReached(group)));
@@ -497,10 +491,7 @@ fn what_another_space_shows_is_no_gain_for_the_groups_limit() {
         (LARGE..LARGE + 100).for_each(|page| host.write(mm, id, page, page).unwrap());
         let child = mm.space(id).fork().unwrap();
         mm.drain_lru_batch();
-        let charged = || {
-            let now = mm.group(group).usage().unwrap();
-            now.charged - now.stocked
-        };
+        let charged = || crate::groups::charged(mm, group);
         let before = charged();
         mm.group(group).set_limit(before + 511).unwrap();
         assert_eq!(collapse(mm, id, 1), Err(Error::LimitReached(group)));

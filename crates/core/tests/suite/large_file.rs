@@ -420,10 +420,7 @@ fn each_page_stays_charged_to_its_group_and_no_cpus_batch_keeps_one() {
             mm.space(id).switch_to().unwrap();
             (0..PAGES).for_each(|page| host.write(mm, id, LARGE + page, page).unwrap());
         });
-        let charged = || {
-            let now = mm.group(group).usage().unwrap();
-            now.charged - now.stocked
-        };
+        let charged = || crate::groups::charged(mm, group);
         // Another space has one pinned: that stays, and what it would have moved to is charged to nobody.
         let other = mm.create_space().unwrap();
         mm.space(other).map(pages(LARGE, PAGES), shared(file), Prot::Read).unwrap();
