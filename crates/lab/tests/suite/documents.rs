@@ -16,6 +16,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::Instant;
 
 const FIX: &str = "scripts/docs makes it again";
@@ -69,9 +70,11 @@ fn blocks(text: &str) -> Result<Vec<Block>, String> {
     Ok(blocks)
 }
 
-/// What a shell command prints in the repository, with the tested `quietmm` first in the path.
+/// What a shell command prints in the repository, with the tested `quietmm` first in the path, or the one that `$QUIETMM_DOCS_BINARY` names.
 fn printed(command: &str) -> Result<String, String> {
-    let binary = Path::new(env!("CARGO_BIN_EXE_quietmm"));
+    let named =
+        std::env::var_os("QUIETMM_DOCS_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_quietmm").into());
+    let binary = Path::new(&named);
     let folder = binary.parent().expect("a folder").display();
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
     let run = Command::new("sh")
@@ -145,26 +148,84 @@ fn check(text: &str) -> Vec<String> {
     }
 }
 
-/// The document with all blocks made again, but for those that need what is not `without`.
-fn remade(text: &str, revision: &str, without: &[&str]) -> Result<String, String> {
+/// A block of a document that is to be made again.
+struct Due {
+    path: PathBuf,
+    nth: usize,
+    block: Block,
+    fenced: bool,
+}
+
+/// All that are to be made again, but for those that need what is not `without`.
+fn due(path: &Path, text: &str, without: &[&str]) -> Result<Vec<Due>, String> {
     let lines: Vec<&str> = text.lines().collect();
-    let (mut out, mut next) = (String::new(), 0);
-    let mut push = |line: &str| out += &format!("{line}\n");
-    for block in blocks(text)? {
+    let mut all = Vec::new();
+    for (nth, block) in blocks(text)?.into_iter().enumerate() {
         if let Some(need) = block.needs.iter().find(|need| without.contains(&need.as_str())) {
             eprintln!("  left as it is, without {need}: {}", block.command);
             continue;
         }
-        let began = Instant::now();
-        lines[next..block.from].iter().for_each(|line| push(line));
         let fenced = lines[block.from..block.until].first().is_some_and(|line| line.starts_with("```"));
-        block.made(fenced)?.iter().for_each(|line| push(line));
-        push(&format!("<!-- made at {revision}{} -->", block.digest()?));
-        next = block.until + 1;
-        eprintln!("  made in {:.0} s: {}", began.elapsed().as_secs_f64(), block.command);
+        all.push(Due { path: path.to_path_buf(), nth, block, fenced });
     }
-    lines[next..].iter().for_each(|line| push(line));
-    Ok(out)
+    Ok(all)
+}
+
+impl Due {
+    /// The lines of it that belong into the document now, with the one at its end.
+    fn made(&self, revision: &str) -> Result<Vec<String>, String> {
+        let began = Instant::now();
+        let mut lines = self.block.made(self.fenced)?;
+        lines.push(format!("<!-- made at {revision}{} -->", self.block.digest()?));
+        eprintln!("  made in {:.0} s: {}", began.elapsed().as_secs_f64(), self.block.command);
+        Ok(lines)
+    }
+
+    /// The document with these lines in it: what else stands there may have changed meanwhile.
+    fn placed(&self, text: &str, made: &[String]) -> Result<String, String> {
+        let block = &blocks(text)?[self.nth];
+        let (before, after) = (text.lines().take(block.from), text.lines().skip(block.until + 1));
+        let lines = before.chain(made.iter().map(String::as_str)).chain(after);
+        Ok(lines.map(|line| format!("{line}\n")).collect())
+    }
+
+    /// Makes it and writes it into its document.
+    fn write(&self, revision: &str, writes: &Mutex<()>) -> Result<(), String> {
+        let made = self.made(revision)?;
+        let _one = writes.lock().expect("nobody panics with it");
+        let text = fs::read_to_string(&self.path).map_err(|error| error.to_string())?;
+        fs::write(&self.path, self.placed(&text, &made)?).map_err(|error| error.to_string())
+    }
+}
+
+/// Makes all blocks again, some at once, then those alone that need an idle host. What fails does not end the others.
+fn make(documents: &[PathBuf], revision: &str, without: &[&str], jobs: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    for path in documents {
+        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        all.extend(due(path, &text, without).unwrap_or_else(|why| panic!("{}: {why}", path.display())));
+    }
+    let (alone, together): (Vec<Due>, Vec<Due>) =
+        all.into_iter().partition(|due| due.block.needs.iter().any(|need| need == "idle"));
+    let (wrong, writes) = (Mutex::new(Vec::new()), Mutex::new(()));
+    for (these, jobs) in [(together, jobs), (alone, 1)] {
+        let next = Mutex::new(these.iter());
+        std::thread::scope(|scope| {
+            for _ in 0..jobs {
+                scope.spawn(|| {
+                    loop {
+                        let Some(due) = next.lock().expect("nobody panics with it").next() else { break };
+                        if let Err(why) = due.write(revision, &writes) {
+                            eprintln!("  FAILED: {}: {why}", due.block.command);
+                            let wrong = &mut wrong.lock().expect("nobody panics with it");
+                            wrong.push(format!("{}: {why}", due.path.display()));
+                        }
+                    }
+                });
+            }
+        });
+    }
+    wrong.into_inner().expect("nobody panics with it")
 }
 
 /// README.md and all of docs/, or those that `QUIETMM_DOCS` names.
@@ -183,25 +244,28 @@ fn documents() -> Vec<PathBuf> {
 
 #[test]
 fn documents_show_what_the_command_prints() {
-    let make = std::env::var_os("QUIETMM_DOCS").is_some();
-    let revision = printed("git rev-parse --short HEAD").map(|revision| revision.trim().to_string());
-    let without = std::env::var("QUIETMM_DOCS_WITHOUT").unwrap_or_default();
-    let without: Vec<&str> = without.split(',').collect();
     let mut wrong = Vec::new();
-    for path in documents() {
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        if make {
-            let new = remade(&text, revision.as_ref().expect("a revision"), &without)
-                .unwrap_or_else(|why| panic!("{name}: {why}"));
-            if new != text {
-                fs::write(&path, new).unwrap_or_else(|error| panic!("{name}: {error}"));
-            }
-        } else {
+    if std::env::var_os("QUIETMM_DOCS").is_some() {
+        let revision = printed("git rev-parse --short HEAD").expect("a revision");
+        let without = std::env::var("QUIETMM_DOCS_WITHOUT").unwrap_or_default();
+        let without: Vec<&str> = without.split(',').collect();
+        let jobs = std::env::var("QUIETMM_DOCS_JOBS").map_or(1, |jobs| jobs.parse().expect("a number"));
+        wrong = make(&documents(), revision.trim(), &without, jobs);
+    } else {
+        for path in documents() {
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
             wrong.extend(check(&text).into_iter().map(|what| format!("{name}, {what}")));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The document with all blocks made again, but for those that need what is not `without`.
+fn remade(text: &str, revision: &str, without: &[&str]) -> Result<String, String> {
+    due(Path::new("a document"), text, without)?
+        .iter()
+        .try_fold(text.to_string(), |text, due| due.placed(&text, &due.made(revision)?))
 }
 
 /// The controls: a digit that is not the command's, a sample of other figures, and a block that does not end are seen.
