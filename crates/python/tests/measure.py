@@ -142,7 +142,7 @@ def memory(count="10000"):
     print(f"{count} pieces on 2 workers\n")
     print("| pieces done | this process, MiB | largest worker, MiB | pieces a second |\n|--:|--:|--:|--:|")
     # As the first rows come everything has been loaded.
-    marks = [count * nth // 20 for nth in range(1, 21)]
+    marks = [count * nth // 5 for nth in range(1, 6)]
     began, last = time.monotonic(), [0, 0.0]
 
     def tell(done, all):
