@@ -31,7 +31,10 @@ impl<M: Machine> Linux<'_, M> {
             }
             let inode = match member.mode & mode::KIND {
                 mode::DIRECTORY => {
-                    self.directories(path).mode.store(member.mode, Ordering::Relaxed);
+                    let directory = self.directories(path);
+                    directory.mode.store(member.mode, Ordering::Relaxed);
+                    directory.touch(modified);
+                    directory.accessed.store(modified, Ordering::Relaxed);
                     continue;
                 }
                 mode::LINK => {

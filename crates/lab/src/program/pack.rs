@@ -52,9 +52,12 @@ const MOST_LINKS: u32 = 40;
 /// An archive that no machine has memory for, in bytes.
 const MOST: usize = 1 << 30;
 
+/// One that is only on the way to something, or the system's own.
+const DIRECTORY: Member = Member::Directory { mode: 0o755, modified: 0 };
+
 /// Something in the archive.
 enum Member {
-    Directory,
+    Directory { mode: u32, modified: u32 },
     File { mode: u32, modified: u32, bytes: Vec<u8> },
     Link(String),
 }
@@ -101,6 +104,11 @@ pub fn pack(
     }
     pack.members.insert(PROGRAM.to_string(), Member::File { mode: 0o400, modified: 0, bytes: start });
     Ok(pack.archive())
+}
+
+/// What others may do with something of the host's, and when it was last written: what an archive has of it.
+fn rights_and_time(found: &fs::Metadata) -> (u32, u32) {
+    (found.permissions().mode() & 0o7777, found.mtime().clamp(0, u32::MAX.into()) as u32)
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
@@ -172,7 +180,7 @@ impl Pack {
 
     fn put(&mut self, place: &str, member: Member) -> Result<(), Failure> {
         for (at, _) in place.match_indices('/') {
-            self.members.entry(place[..at].to_string()).or_insert(Member::Directory);
+            self.members.entry(place[..at].to_string()).or_insert(DIRECTORY);
         }
         if let Member::File { bytes, .. } = &member {
             self.bytes += bytes.len();
@@ -239,8 +247,7 @@ impl Pack {
     fn take_file(&mut self, path: &Path, place: &str) -> Result<(), Failure> {
         let found = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
         let bytes = fs::read(path).map_err(|error| unreadable(path, &error))?;
-        let (mode, modified) =
-            (found.permissions().mode() & 0o7777, found.mtime().clamp(0, u32::MAX.into()) as u32);
+        let (mode, modified) = rights_and_time(&found);
         self.put(place, Member::File { mode, modified, bytes })
     }
 
@@ -255,7 +262,9 @@ impl Pack {
             let below = if place.is_empty() { name.to_string() } else { format!("{place}/{name}") };
             let kind = entry.file_type().map_err(|error| unreadable(&entry.path(), &error))?;
             if kind.is_dir() {
-                self.put(&below, Member::Directory)?;
+                let found = entry.metadata().map_err(|error| unreadable(&entry.path(), &error))?;
+                let (mode, modified) = rights_and_time(&found);
+                self.put(&below, Member::Directory { mode, modified })?;
                 self.take_directory(&entry.path(), &below)?;
             } else if kind.is_symlink() {
                 let target =
@@ -341,7 +350,7 @@ impl Pack {
         };
         for (place, member) in &self.members {
             match member {
-                Member::Directory => put(place, 0o40755, 0, &[]),
+                Member::Directory { mode, modified } => put(place, 0o40_000 | mode, *modified, &[]),
                 Member::File { mode, modified, bytes } => put(place, 0o100_000 | mode, *modified, bytes),
                 Member::Link(target) => put(place, 0o120_777, 0, target.as_bytes()),
             }
@@ -360,7 +369,7 @@ mod tests {
         for &(place, target) in all {
             let member = match target {
                 "" => Member::File { mode: 0o755, modified: 0, bytes: Vec::new() },
-                "/" => Member::Directory,
+                "/" => DIRECTORY,
                 target => Member::Link(target.to_string()),
             };
             pack.members.insert(place.to_string(), member);

@@ -1,8 +1,11 @@
 //! Programs that nobody here wrote, and one that maps and unmaps from all threads, on the machine that boots. What they print is
 //! what they print on the host.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::{Duration, UNIX_EPOCH};
 
 fn quietmm(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_quietmm")).args(args).output().expect("it runs")
@@ -121,9 +124,20 @@ fn what_programs_ask_of_the_system_is_answered_as_on_the_host() {
     prints(&format!("{program} all"), &["--memory", "128M"], &text(&host.stdout));
     // A program of Debian's that uses what works on long registers where a CPU has it, and does not ask whether the kernel keeps them.
     let sum = Command::new("cksum").arg(&program).output().expect("cksum");
-    let ran =
-        boot("cksum /answers", &["--root", &scratch.0.to_string_lossy(), "--cpus", "1", "--memory", "64M"]);
+    // And what a directory of the host's is like: who may do what there, and when it was last written.
+    let kept = scratch.0.join("kept");
+    fs::create_dir(&kept)
+        .and_then(|()| fs::set_permissions(&kept, Permissions::from_mode(0o750)))
+        .expect("new");
+    fs::File::open(&kept)
+        .and_then(|kept| kept.set_modified(UNIX_EPOCH + Duration::from_secs(987_654_321)))
+        .expect("its own");
+    let looks = r#"sh -c 'cksum /answers; stat -c "%a %Y" /kept'"#;
+    let root = scratch.0.to_string_lossy();
+    let with = ["--with", "cksum", "--with", "stat"];
+    let ran = boot(looks, &[&["--root", &root, "--cpus", "1", "--memory", "64M"][..], &with].concat());
     let first = |bytes: &[u8]| text(bytes).split(' ').next().map(String::from);
+    assert!(text(&ran.stdout).ends_with("\n750 987654321\n"), "{}{}", text(&ran.stdout), text(&ran.stderr));
     assert_eq!(first(&ran.stdout), first(&sum.stdout), "{}", text(&ran.stderr));
 }
 

@@ -70,6 +70,12 @@ impl Host {
     /// Does `work` as `cpu`, a part at each [`resume`](Self::resume) in `main`, and the rest when `main` has ended.
     /// `main` may put more on the side, each on a stack of its own.
     pub fn aside<R>(&self, cpu: u16, work: impl FnOnce(), main: impl FnOnce(&Rc<Aside>) -> R) -> R {
+        let (mut main, mut result) = (Some(main), None);
+        self.aside_once(cpu, Box::new(work), &mut |aside| result = main.take().map(|main| main(aside)));
+        result.expect("it was run")
+    }
+
+    fn aside_once(&self, cpu: u16, work: Box<dyn FnOnce() + '_>, main: &mut dyn FnMut(&Rc<Aside>)) {
         let aside = Rc::new(Aside::default());
         let own = Rc::clone(&aside);
         let body = move |yielder: &Yielder<(), ()>, ()| {
@@ -84,9 +90,8 @@ impl Host {
         aside.context.replace(Some(context));
         self.asides.all.borrow_mut().push(Rc::clone(&aside));
         let ends = Ends(self, aside);
-        let result = main(&ends.1);
+        main(&ends.1);
         while self.resume_one(&ends.1) {}
-        result
     }
 
     /// Lets what was last put on the side go on until it stops or ends; says whether there is more of it.

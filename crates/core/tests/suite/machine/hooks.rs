@@ -168,6 +168,16 @@ pub fn everywhere_as<R>(
     broken: Option<Rule>,
     case: impl Fn(&Mm<'_>, u32) -> R,
 ) -> (Vec<R>, u32) {
+    each(setup, config, broken, &case)
+}
+
+/// By itself: else it is compiled for each case.
+fn each<R>(
+    setup: &Setup,
+    config: &Config,
+    broken: Option<Rule>,
+    case: &dyn Fn(&Mm<'_>, u32) -> R,
+) -> (Vec<R>, u32) {
     let (mut results, mut skipped) = (Vec::new(), 0);
     for n in 0.. {
         let host = Host::new(setup.clone());

@@ -343,9 +343,16 @@ impl Host {
 
     /// Makes a manager, gives it to `work`, and checks that everything adds up afterwards.
     pub fn run<R>(&self, config: Config, work: impl FnOnce(&Mm<'_>) -> R) -> R {
-        let mm = self.make(config).unwrap();
+        let (mut work, mut result) = (Some(work), None);
+        self.run_once(&config, &mut |mm| result = work.take().map(|work| work(mm)));
+        result.expect("it was run")
+    }
+
+    /// By itself, as whatever is called with a thousand closures: else it is compiled for each of them.
+    fn run_once(&self, config: &Config, work: &mut dyn FnMut(&Mm<'_>)) {
+        let mm = self.make(*config).unwrap();
         self.manager.set((&raw const mm).cast());
-        let result = work(&mm);
+        work(&mm);
         self.current.set(0);
         if self.broken.get().is_none() {
             self.check_cpus(&mm);
@@ -356,7 +363,6 @@ impl Host {
             assert_eq!(audit.broken, None);
             self.check_books(&audit);
         }
-        result
     }
 
     fn manager(&self) -> &Mm<'_> {

@@ -29,9 +29,15 @@ fn stop(mm: &Mm<'_>) {
 /// CPU 0 does `first` and stands still at a place; CPU 1 does `second`, and where it has to wait CPU 0 goes on, as it
 /// does in the end.
 pub fn race<R>(mm: &Mm<'_>, place: Place, first: impl FnOnce(), second: impl FnOnce() -> R) -> R {
+    let (mut second, mut result) = (Some(second), None);
+    race_once(mm, place, Box::new(first), &mut || result = second.take().map(|second| second()));
+    result.expect("it was done")
+}
+
+fn race_once(mm: &Mm<'_>, place: Place, first: Box<dyn FnOnce() + '_>, second: &mut dyn FnMut()) {
     let host = mm.platform();
     host.place();
-    let result = host.aside(0, first, |_| {
+    host.aside(0, first, |_| {
         let at_io = |hooks: &std::cell::RefCell<std::collections::VecDeque<super::Hook>>, n| {
             (0..n).for_each(|_| hooks.borrow_mut().push_back(Box::new(|_| {})));
             hooks.borrow_mut().push_back(Box::new(stop));
@@ -43,10 +49,9 @@ pub fn race<R>(mm: &Mm<'_>, place: Place, first: impl FnOnce(), second: impl FnO
             Place::Discard(n) => at_io(&host.on_discard, n),
         }
         host.resume();
-        host.on(1, second)
+        host.on(1, second);
     });
     host.all_placed();
-    result
 }
 
 /// Of long pieces of work, in which hardly a step is like its neighbours' and each comes round often, every third touch; all of them
@@ -81,7 +86,11 @@ pub struct Cases<R> {
 impl<R> Cases<R> {
     /// How many came out so, and how many fell.
     pub fn count(&self, bad: impl Fn(&R) -> bool) -> usize {
-        self.results.iter().filter(|result| bad(result)).count() + self.fell
+        self.number(&bad)
+    }
+
+    fn number(&self, bad: &dyn Fn(&R) -> bool) -> usize {
+        self.results.iter().filter(|&result| bad(result)).count() + self.fell
     }
 }
 
@@ -91,6 +100,15 @@ pub fn at_every_touch<R>(
     config: &Config,
     broken: Option<Rule>,
     case: impl Fn(&Mm<'_>, Place) -> R,
+) -> Cases<R> {
+    each(setup, config, broken, &case)
+}
+
+fn each<R>(
+    setup: &Setup,
+    config: &Config,
+    broken: Option<Rule>,
+    case: &dyn Fn(&Mm<'_>, Place) -> R,
 ) -> Cases<R> {
     let fell = std::cell::Cell::new(0);
     let (part, parts) = if broken.is_none() { PLACES.get() } else { (0, 1) };
@@ -128,6 +146,7 @@ impl<R> Cases<R> {
         places: impl Iterator<Item = Place>,
         case: impl Fn(&Mm<'_>, Place) -> R,
     ) -> Self {
+        let case: &dyn Fn(&Mm<'_>, Place) -> R = &case;
         for place in places {
             let played = AssertUnwindSafe(|| at(setup, config, broken, |mm| case(mm, place)));
             match catch_unwind(played) {
