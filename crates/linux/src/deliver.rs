@@ -50,16 +50,22 @@ impl<M: Machine> Linux<'_, M> {
         if signal == number::KILL {
             process.die(signal);
         }
-        self.nudge(process);
+        match thread {
+            // It is nobody else's: of many threads the others sleep on.
+            Some(thread) if signal != number::KILL && signal != number::CONTINUE => self.nudge_thread(thread),
+            _ => self.nudge(process),
+        }
     }
 
     /// All threads of a process look at their signals, those who wait too.
     pub(crate) fn nudge(&self, process: &Process) {
         let threads = process.threads.with(|threads| threads.clone());
-        for thread in threads {
-            if let Some(key) = thread.waits.with(|waits| *waits) {
-                self.machine.wake(key);
-            }
+        threads.iter().for_each(|thread| self.nudge_thread(thread));
+    }
+
+    fn nudge_thread(&self, thread: &Thread) {
+        if let Some(key) = thread.waits.with(|waits| *waits) {
+            self.machine.wake(key);
         }
     }
 

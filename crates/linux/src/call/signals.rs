@@ -243,11 +243,13 @@ impl<M: Machine> Linux<'_, M> {
         if signal > number::LAST {
             return Err(Errno::EINVAL);
         }
-        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        let found =
-            all.iter().filter(|process| group.is_none_or(|group| process.pid == group)).find_map(|process| {
-                process.threads.with(|threads| threads.iter().find(|thread| thread.tid == tid).cloned())
-            });
+        let all: alloc::vec::Vec<_> = self.processes.with(|all| match group {
+            Some(group) => all.get(&group).cloned().into_iter().collect(),
+            None => all.values().cloned().collect(),
+        });
+        let found = all.iter().find_map(|process| {
+            process.threads.with(|threads| threads.iter().find(|thread| thread.tid == tid).cloned())
+        });
         let target: Arc<Thread> = found.ok_or(Errno::ESRCH)?;
         if !self.may_signal(thread, &target.process, signal) {
             return Err(Errno::EPERM);
