@@ -374,7 +374,8 @@ const STACK: u64 = 9 << 10;
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
 fn the_deepest_way_takes_no_more_of_a_stack_than_the_guide_says() {
-    let deep = |mib, words| Machine::threads(4).with_mib(mib).with_disk().passes(words).counter("stack_bytes");
+    let deep =
+        |mib, words| Machine::threads(4).with_mib(mib).with_disk().passes(words).counter("stack_bytes");
     // So little memory that it goes to the disk soon.
     let most = [(96, "workload=churn heap=16"), (48, "workload=swap-threads heap=16 work=4000")]
         .map(|(mib, words)| deep(mib, words));

@@ -426,9 +426,10 @@ fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, demotes:
             mm.emit(Event::Activated);
         }
     }
-    // If one of its entries is cleared and not flushed, and then another appeared that is in use, it stays locked until the
-    // flush like every page of the batch: who finds no entry must not write it out meanwhile (INV-2).
-    if batch.cleared() > before { Considered::Goes(Fate::Keep) } else { Considered::Stays }
+    // Its only entry is taken out only where it is idle, and then the page goes: who finds no entry, and no lock, may write it
+    // out before the flush (INV-2).
+    debug_assert_eq!(batch.cleared(), before, "what stays has all its entries");
+    Considered::Stays
 }
 
 /// Has pages unmapped into a batch, flushes it, and does what their fates say: frees those that nobody holds, writes the
