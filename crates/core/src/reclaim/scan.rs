@@ -426,8 +426,8 @@ fn consider<P: Platform>(batch: &UnmapBatch<'_, '_, P>, n: FrameNumber, demotes:
             mm.emit(Event::Activated);
         }
     }
-    // Its only entry is taken out only where it is idle, and then the page goes: who finds no entry, and no lock, may write it
-    // out before the flush (INV-2).
+    // It is unlocked at once, and whoever finds it without an entry may write it out (INV-2). So none may be gone that is not
+    // flushed: `look` takes out only the one of an idle page, and that page goes.
     debug_assert_eq!(batch.cleared(), before, "what stays has all its entries");
     Considered::Stays
 }

@@ -268,6 +268,27 @@ fn remade(text: &str, revision: &str, without: &[&str]) -> Result<String, String
         .try_fold(text.to_string(), |text, due| due.placed(&text, &due.made(revision)?))
 }
 
+/// Each block that can be made is written, whatever becomes of the others, and is said if it cannot; what needs an idle host is made alone, after all others.
+#[test]
+fn a_block_that_fails_is_said_and_the_others_are_written() {
+    let path = std::env::temp_dir().join(format!("quietmm-documents-{}.md", std::process::id()));
+    let seen = path.with_extension("seen");
+    let said = format!("echo one >> {0}; cat {0}", seen.display());
+    let block = |head: &str| format!("<!-- command: {head} -->\nold\n<!-- made at x -->\n");
+    let text =
+        [format!("{said}; needs: idle"), "false".to_string(), said.clone(), "echo c; needs: ray".to_string()];
+    // A command may have no `; ` in it: that begins what is said of it.
+    let text = text.map(|head| block(&head.replacen("; cat", " && cat", 1))).concat();
+    fs::write(&path, &text).expect("a directory for temporary files");
+    let wrong = make(std::slice::from_ref(&path), "7165b04", &["ray"], 2);
+    let made = fs::read_to_string(&path).expect("it is there");
+    [&path, &seen].into_iter().for_each(|path| fs::remove_file(path).expect("it was made"));
+    assert!(wrong.len() == 1 && wrong[0].contains("`false` failed"), "{wrong:?}");
+    let bodies: Vec<&str> = made.split(" -->\n").skip(1).step_by(2).collect();
+    assert_eq!(bodies[0], "one\none\n<!-- made at 7165b04", "it was made last");
+    assert_eq!(bodies[1..], ["old\n<!-- made at x", "one\n<!-- made at 7165b04", "old\n<!-- made at x"]);
+}
+
 /// The controls: a digit that is not the command's, a sample of other figures, and a block that does not end are seen.
 #[test]
 fn a_document_that_shows_something_else_is_seen() {

@@ -104,6 +104,7 @@ pub fn at_every_touch<R>(
     each(setup, config, broken, &case)
 }
 
+/// By itself: else it is compiled for each case.
 fn each<R>(
     setup: &Setup,
     config: &Config,
