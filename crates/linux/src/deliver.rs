@@ -50,9 +50,10 @@ impl<M: Machine> Linux<'_, M> {
         if signal == number::KILL {
             process.die(signal);
         }
+        let of_all = signal::ALWAYS | number::STOPS | bit(number::CONTINUE);
         match thread {
-            // It is nobody else's: of many threads the others sleep on.
-            Some(thread) if signal != number::KILL && signal != number::CONTINUE => self.nudge_thread(thread),
+            // It is nobody else's, unless it ends, stops or lets go on the process: of many threads the others sleep on.
+            Some(thread) if bit(signal) & of_all == 0 => self.nudge_thread(thread),
             _ => self.nudge(process),
         }
     }
