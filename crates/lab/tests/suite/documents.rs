@@ -118,14 +118,22 @@ impl Block {
         Ok(format!(", sample {:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, step)))
     }
 
+    /// Where it was made, and the number of its sample.
+    fn words<'a>(&self, lines: &[&'a str]) -> &'a str {
+        let end = lines[self.until];
+        end.strip_prefix("<!-- made at ").and_then(|end| end.strip_suffix(" -->")).unwrap_or("")
+    }
+
+    fn revision<'a>(&self, lines: &[&'a str]) -> &'a str {
+        self.words(lines).split(',').next().unwrap_or("")
+    }
+
     /// What is wrong with it, if anything.
     fn wrong(&self, lines: &[&str]) -> Result<(), String> {
-        let end = lines[self.until];
-        let words = end.strip_prefix("<!-- made at ").and_then(|end| end.strip_suffix(" -->")).unwrap_or("");
-        if words.split(',').next().is_none_or(|revision| revision.is_empty()) {
+        if self.revision(lines).is_empty() {
             return Err(format!("line {}: made at no revision", self.until + 1));
         }
-        if !words.ends_with(&self.digest()?) {
+        if !self.words(lines).ends_with(&self.digest()?) {
             return Err(format!(
                 "line {}: the simulation prints other figures now than when `{}` was run; {FIX}",
                 self.from, self.command
@@ -156,11 +164,15 @@ struct Due {
     fenced: bool,
 }
 
-/// All that are to be made again, but for those that need what is not `without`.
-fn due(path: &Path, text: &str, without: &[&str]) -> Result<Vec<Due>, String> {
+/// All that are to be made again, but for those that need what is not `without`, and those that are of this revision: so one goes on where it was interrupted.
+fn due(path: &Path, text: &str, revision: &str, without: &[&str]) -> Result<Vec<Due>, String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut all = Vec::new();
     for (nth, block) in blocks(text)?.into_iter().enumerate() {
+        if block.revision(&lines) == revision {
+            eprintln!("  made at {revision} before: {}", block.command);
+            continue;
+        }
         if let Some(need) = block.needs.iter().find(|need| without.contains(&need.as_str())) {
             eprintln!("  left as it is, without {need}: {}", block.command);
             continue;
@@ -203,7 +215,9 @@ fn make(documents: &[PathBuf], revision: &str, without: &[&str], jobs: usize) ->
     let mut all = Vec::new();
     for path in documents {
         let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        all.extend(due(path, &text, without).unwrap_or_else(|why| panic!("{}: {why}", path.display())));
+        all.extend(
+            due(path, &text, revision, without).unwrap_or_else(|why| panic!("{}: {why}", path.display())),
+        );
     }
     let (alone, together): (Vec<Due>, Vec<Due>) =
         all.into_iter().partition(|due| due.block.needs.iter().any(|need| need == "idle"));
@@ -263,7 +277,7 @@ fn documents_show_what_the_command_prints() {
 
 /// The document with all blocks made again, but for those that need what is not `without`.
 fn remade(text: &str, revision: &str, without: &[&str]) -> Result<String, String> {
-    due(Path::new("a document"), text, without)?
+    due(Path::new("a document"), text, revision, without)?
         .iter()
         .try_fold(text.to_string(), |text, due| due.placed(&text, &due.made(revision)?))
 }
@@ -300,7 +314,10 @@ fn a_document_that_shows_something_else_is_seen() {
     assert!(good.contains(&format!("```text\n$ {short}\n")) && good.contains("pgfault"), "{good}");
     assert!(!good.contains("\nworkload") && good.ends_with("```\n<!-- made at 7165b04 -->\nB\n"), "{good}");
     assert_eq!(check(&good), Vec::<String>::new());
-    assert_eq!(remade(&good, "7165b04", &[]).as_ref(), Ok(&good), "it stays as it is");
+    let again = good.replace("7165b04", "x").replace("pgfault", "other");
+    assert_eq!(remade(&again, "7165b04", &[]).as_ref(), Ok(&good), "it is made once more");
+    let other = good.replace("pgfault", "other");
+    assert_eq!(remade(&other, "7165b04", &[]).as_ref(), Ok(&other), "what was made there stays as it is");
 
     let row = good.lines().find(|line| line.starts_with("pgfault")).expect("a row");
     let other = row.replace(|digit: char| digit.is_ascii_digit(), "7");
