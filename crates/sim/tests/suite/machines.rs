@@ -83,12 +83,20 @@ fn with_cpus(name: &str, workload: Workload, cpus: u32) -> RunSpec {
     RunSpec { policy: policy(text), ..small(workload, name, cpus, mib) }
 }
 
-/// Half of all pairs, each with one number of CPUs: whatever is a workload's or a machine's own is met.
+/// A third of all pairs, each with one number of CPUs: whatever is a workload's or a machine's own is met.
 #[test]
 fn every_machine_runs_and_so_does_every_workload_with_any_number_of_cpus() {
-    let half = every_pair().filter(|((m, _), (w, _))| (m + w) % 2 == 0);
-    let specs: Vec<RunSpec> =
-        half.map(|((m, name), (w, workload))| with_cpus(name, workload, CPUS[(m / 2 + w / 2) % 4])).collect();
+    let third = every_pair().filter(|((m, _), (w, _))| (m + w) % 3 == 0);
+    let mut specs: Vec<RunSpec> = Vec::new();
+    for ((_, name), (_, workload)) in third {
+        // What the two have met least.
+        let met = |cpus: u32| {
+            let theirs = |spec: &&RunSpec| spec.machine.name == name || spec.workload == workload;
+            specs.iter().filter(theirs).filter(|spec| spec.machine.cpus == cpus).count()
+        };
+        let cpus = CPUS.into_iter().min_by_key(|&cpus| met(cpus)).expect("four of them");
+        specs.push(with_cpus(name, workload, cpus));
+    }
     let all_met = |ours: &dyn Fn(&RunSpec) -> bool, what: &str| {
         let met = |&cpus: &u32| specs.iter().any(|spec| ours(spec) && spec.machine.cpus == cpus);
         assert!(CPUS.iter().all(met), "{what}");

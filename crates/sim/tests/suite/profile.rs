@@ -29,11 +29,9 @@ fn specs() -> Vec<RunSpec> {
     vec![
         small(Workload::Reader, 2048),
         bystander,
-        RunSpec { policy: policy("linux+vmap=eager"), ..buffers.clone() },
-        buffers,
+        RunSpec { policy: policy("linux+vmap=eager"), ..buffers },
         storm,
-        RunSpec { broken, ..revisit.clone() },
-        revisit,
+        RunSpec { broken, ..revisit },
         spec(Workload::Hotplug),
     ]
 }
