@@ -68,6 +68,8 @@ mod locks;
 mod machine;
 mod many_cpus;
 mod marks;
+mod memory_file_model;
+mod memory_file_races;
 mod memory_files;
 mod migrate;
 mod mkwrite;

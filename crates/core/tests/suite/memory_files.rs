@@ -2,23 +2,22 @@
 
 use crate::machine;
 
-use crate::threads;
-use machine::race::{Cases, Place, at, at_every_touch, at_places, every_third, race};
+use machine::race::{at, at_every_touch, at_places, every_third, race};
 use machine::showing::{private, shared};
 use machine::swapping::{AT, DEVICE, reclaim, sound, squeeze, swapping, take_free};
-use machine::{Happened, Mm, Setup, bare, exhaust, give_back, pages, settled};
+use machine::{Happened, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::{Cpus, DeviceError, Store};
 use quietmm::{
     Advice, Backing, Config, Counter, Error, FileId, PageNumber, Prot, Rule, SpaceId, Term, UserAccess,
 };
 
-fn setup(cpus: u32) -> Setup {
+pub(crate) fn setup(cpus: u32) -> Setup {
     Setup { cpus, frames: 256, ..Setup::default() }
 }
 
 /// Another space that shows the file; a CPU runs in it.
-fn shown_on(mm: &Mm<'_>, cpu: u16, backing: Backing, count: u64) -> SpaceId {
+pub(crate) fn shown_on(mm: &Mm<'_>, cpu: u16, backing: Backing, count: u64) -> SpaceId {
     let id = mm.create_space().unwrap();
     mm.space(id).map(pages(AT, count), backing, Prot::ReadWrite).unwrap();
     mm.platform().on(cpu, || mm.space(id).switch_to().unwrap());
@@ -26,7 +25,7 @@ fn shown_on(mm: &Mm<'_>, cpu: u16, backing: Backing, count: u64) -> SpaceId {
 }
 
 /// A memory file, shown by a space in which CPU 0 runs, with each of its pages written through that: its address.
-fn written(mm: &Mm<'_>, slots: u64, count: u64) -> (SpaceId, FileId) {
+pub(crate) fn written(mm: &Mm<'_>, slots: u64, count: u64) -> (SpaceId, FileId) {
     mm.swap().on(DEVICE, slots, 0).unwrap();
     let file = mm.create_memory_file(count).unwrap();
     let id = shown_on(mm, 0, shared(file), count);
@@ -35,29 +34,29 @@ fn written(mm: &Mm<'_>, slots: u64, count: u64) -> (SpaceId, FileId) {
 }
 
 /// What CPU `cpu` reads at a page of the space in which it runs.
-fn seen(mm: &Mm<'_>, cpu: u16, id: SpaceId, page: u64) -> Result<u64, Error> {
+pub(crate) fn seen(mm: &Mm<'_>, cpu: u16, id: SpaceId, page: u64) -> Result<u64, Error> {
     mm.platform().on(cpu, || mm.platform().read(mm, id, page))
 }
 
-fn in_swap(mm: &Mm<'_>, file: FileId) -> u64 {
+pub(crate) fn in_swap(mm: &Mm<'_>, file: FileId) -> u64 {
     mm.file(file).swapped_pages().unwrap()
 }
 
-fn used(mm: &Mm<'_>) -> u64 {
+pub(crate) fn used(mm: &Mm<'_>) -> u64 {
     mm.swap().usage().used
 }
 
-fn copied(mm: &Mm<'_>, file: FileId, page: u64) -> Result<u64, Error> {
+pub(crate) fn copied(mm: &Mm<'_>, file: FileId, page: u64) -> Result<u64, Error> {
     let mut word = [0; 8];
     mm.file(file).read(page * PAGE_SIZE, &mut word).map(|_| u64::from_ne_bytes(word))
 }
 
-fn copy(mm: &Mm<'_>, file: FileId, page: u64, word: u64) -> Result<usize, Error> {
+pub(crate) fn copy(mm: &Mm<'_>, file: FileId, page: u64, word: u64) -> Result<usize, Error> {
     mm.file(file).write(page * PAGE_SIZE, &word.to_ne_bytes())
 }
 
 /// The end: nothing is left in memory, nor on the device, which goes off.
-fn end(mm: &Mm<'_>, spaces: &[SpaceId], files: &[FileId]) {
+pub(crate) fn end(mm: &Mm<'_>, spaces: &[SpaceId], files: &[FileId]) {
     let host = mm.platform();
     (0..host.possible_cpus() as u16).for_each(|cpu| host.on(cpu, || mm.unload()));
     spaces.iter().for_each(|&id| mm.space(id).destroy().unwrap());
@@ -714,472 +713,4 @@ fn a_batch_of_shared_pages_goes_out_with_one_flush() {
         assert_eq!((in_swap(mm, file), host.interrupts_to(1), host.interrupts_to(2)), (32, 1, 0));
         end(mm, &[id], &[file]);
     });
-}
-
-/// Pages of the file in the races.
-const COUNT: u64 = 4;
-/// A page that operations are about.
-const ONE: u64 = 1;
-
-/// Something done with the file by whoever runs in a space that shows it, and what it makes of its pages.
-struct Op {
-    name: &'static str,
-    run: fn(&Mm<'_>, SpaceId, FileId),
-    makes: fn(&mut [u64]),
-}
-
-/// Where memory is short the other CPU has it; what has been cut off is the other's doing.
-fn insist(mm: &Mm<'_>, attempt: impl Fn() -> Result<(), Error>) {
-    for _ in 0..1000 {
-        match attempt() {
-            Err(Error::OutOfMemory) => mm.platform().pause(1),
-            Ok(()) | Err(Error::BeyondFile | Error::NoSuchSwapDevice) => return,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("no memory came back");
-}
-
-/// The device goes off and comes back; so it may at the same time by another.
-fn off(mm: &Mm<'_>) {
-    insist(mm, || mm.swap().off(DEVICE));
-    insist(mm, || mm.swap().on(DEVICE, 512, 0));
-}
-
-const OPS: [Op; 9] = [
-    Op {
-        name: "read",
-        run: |mm, id, _| insist(mm, || mm.platform().read(mm, id, AT + ONE).map(drop)),
-        makes: |_| {},
-    },
-    Op {
-        name: "write",
-        run: |mm, id, _| insist(mm, || mm.platform().write(mm, id, AT + ONE, 100)),
-        makes: |all| all[ONE as usize] = 100,
-    },
-    Op {
-        name: "read by copy",
-        run: |mm, _, file| insist(mm, || copied(mm, file, ONE).map(drop)),
-        makes: |_| {},
-    },
-    Op {
-        name: "write by copy",
-        // Where the file is shorter by now it becomes longer: left out.
-        run: |mm, _, file| {
-            insist(mm, || copy(mm, file, 0, 200).map(drop));
-        },
-        makes: |all| all[0] = 200,
-    },
-    Op {
-        name: "cut",
-        run: |mm, _, file| insist(mm, || mm.file(file).set_size(PAGE_SIZE)),
-        makes: |all| all[1..].fill(0),
-    },
-    Op {
-        name: "hole",
-        run: |mm, _, file| insist(mm, || mm.file(file).punch_hole(ONE * PAGE_SIZE, PAGE_SIZE)),
-        makes: |all| all[ONE as usize] = 0,
-    },
-    Op { name: "off", run: |mm, _, _| off(mm), makes: |_| {} },
-    Op { name: "reclaim", run: |mm, _, _| squeeze(mm), makes: |_| {} },
-    Op {
-        name: "page out",
-        run: |mm, id, _| mm.space(id).advise(pages(AT, COUNT), Advice::PageOut).unwrap(),
-        makes: |_| {},
-    },
-];
-
-/// Two spaces show a file; CPU 0 runs in one, CPU 1 in the other. All pages are in swap, or in memory and shown by the second.
-fn scene(mm: &Mm<'_>, out: bool) -> ([SpaceId; 2], FileId) {
-    let (a, file) = written(mm, 512, COUNT);
-    let b = shown_on(mm, 1, shared(file), COUNT);
-    if out {
-        squeeze(mm);
-        assert_eq!(in_swap(mm, file), COUNT);
-    } else {
-        // CPU 1 has them cached, and may write to them.
-        mm.space(a).advise(pages(AT, COUNT), Advice::Drop).unwrap();
-        mm.platform().on(1, || {
-            (AT..AT + COUNT).for_each(|page| mm.platform().write(mm, b, page, page).unwrap());
-            mm.drain_lru_batch();
-        });
-    }
-    ([a, b], file)
-}
-
-/// What both spaces and the file show in the end is what one after the other leaves.
-fn meet(mm: &Mm<'_>, place: Place, out: bool, (first, second): (&Op, &Op)) -> bool {
-    let host = mm.platform();
-    let ([a, b], file) = scene(mm, out);
-    let of = if out { a } else { b };
-    // While one page is on its way out CPUs may use it until the flush: the contents say whether one did after it.
-    host.uses_windows.set(true);
-    race(mm, place, || (first.run)(mm, of, file), || (second.run)(mm, b, file));
-    let sound = host.broken.get().is_some() || settled(mm).broken.is_none();
-    mm.file(file).set_size(COUNT * PAGE_SIZE).unwrap();
-    let all: Vec<u64> = (0..COUNT).map(|page| copied(mm, file, page).unwrap()).collect();
-    let after = |ops: [&Op; 2]| {
-        let mut model: Vec<u64> = (AT..AT + COUNT).collect();
-        ops.iter().for_each(|op| (op.makes)(&mut model));
-        model
-    };
-    let mut right = sound && [after([first, second]), after([second, first])].contains(&all);
-    for page in 0..COUNT {
-        right &= seen(mm, 0, a, AT + page) == Ok(all[page as usize]);
-        right &= seen(mm, 1, b, AT + page) == Ok(all[page as usize]);
-    }
-    right &= host.torn.get() == 0;
-    if host.broken.get().is_none() {
-        end(mm, &[a, b], &[file]);
-    }
-    right
-}
-
-fn op(name: &str) -> &'static Op {
-    OPS.iter().find(|op| op.name == name).unwrap()
-}
-
-fn met(first: &str, second: &str, out: bool, broken: Option<Rule>, every: fn(Place) -> Place) -> Cases<bool> {
-    let both = (op(first), op(second));
-    at_every_touch(&setup(2), &swapping("linux"), broken, |mm, place| meet(mm, every(place), out, both))
-}
-
-parts!(
-    any_two_who_meet_at_a_page_in_swap_leave_what_one_after_the_other_does,
-    |part, parts| {
-        assert!(parts.is_multiple_of(4 * OPS.len()), "all of them");
-        let first = ["read", "write by copy", "cut", "off"][part / OPS.len() % 4];
-        let second = OPS[part % OPS.len()].name;
-        let places = (part / OPS.len() / 4, parts / OPS.len() / 4);
-        let cases = at_places(places, || met(first, second, true, None, every_third));
-        assert_eq!(cases.count(|&right| !right), 0, "{first} and {second}");
-        assert!(cases.results.len() > 3, "{first} and {second}: {}", cases.results.len());
-    },
-    [
-        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23 p24
-        p25 p26 p27 p28 p29 p30 p31 p32 p33 p34 p35 p36 p37 p38 p39 p40 p41 p42 p43 p44 p45 p46
-        p47 p48 p49 p50 p51 p52 p53 p54 p55 p56 p57 p58 p59 p60 p61 p62 p63 p64 p65 p66 p67 p68
-        p69 p70 p71
-    ]
-);
-
-parts!(
-    any_two_who_meet_at_a_page_that_goes_out_leave_what_one_after_the_other_does,
-    |part, parts| {
-        assert!(parts.is_multiple_of(OPS.len()), "all of them");
-        let second = OPS[part % OPS.len()].name;
-        let places = (part / OPS.len(), parts / OPS.len());
-        let cases = at_places(places, || met("page out", second, false, None, every_third));
-        assert_eq!(cases.count(|&right| !right), 0, "page out and {second}");
-        assert!(cases.results.len() > 6, "page out and {second}: {}", cases.results.len());
-    },
-    [
-        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17 p18 p19 p20 p21 p22 p23 p24
-        p25 p26
-    ]
-);
-
-#[test]
-fn whoever_comes_while_the_device_has_the_page_waits_or_takes_it_along() {
-    for second in &OPS {
-        for (first, out, place) in [
-            ("page out", false, Place::Write(0)),
-            ("page out", false, Place::Write(3)),
-            ("read", true, Place::Read(0)),
-            ("write by copy", true, Place::Read(0)),
-            ("off", true, Place::Read(0)),
-        ] {
-            let right = at(&setup(2), &swapping("linux"), None, |mm| {
-                let right = meet(mm, place, out, (op(first), second));
-                assert_eq!(mm.platform().on_disk_write.borrow().len(), 0, "{first}: the place was reached");
-                right
-            });
-            assert!(right, "{first} and {}", second.name);
-        }
-    }
-}
-
-/// Without a rule some case comes out wrong; with it none.
-fn needs(rule: Rule, first: &str, second: &str, out: bool) {
-    let all = |broken| met(first, second, out, broken, |place| place).count(|&right| !right);
-    assert_eq!(all(None), 0, "{rule}");
-    assert!(all(Some(rule)) > 0, "{rule}: nothing was seen");
-}
-
-#[test]
-fn a_page_comes_back_only_inside_its_file() {
-    needs(Rule::BackInsideFile, "read", "cut", true);
-    needs(Rule::BackInsideFile, "read", "hole", true);
-}
-
-#[test]
-fn a_page_that_somebody_holds_stays_in_its_file() {
-    needs(Rule::FreezeBeforeFree, "page out", "write", false);
-}
-
-#[test]
-fn a_page_goes_to_swap_after_its_flush() {
-    needs(Rule::FlushBeforeIo, "page out", "write", false);
-}
-
-#[test]
-fn a_page_on_its_way_is_waited_for() {
-    for broken in [None, Some(Rule::SwapInLocks)] {
-        let both = (op("page out"), op("write"));
-        let cases = Cases { results: Vec::new(), fell: 0 };
-        let places = (0..COUNT as u32).map(Place::Write);
-        let cases = cases.and_at((&setup(2), &swapping("linux"), broken), places, |mm, place| {
-            meet(mm, place, false, both)
-        });
-        assert_eq!(cases.count(|&right| !right) == 0, broken.is_none(), "{broken:?}");
-    }
-}
-
-#[test]
-fn a_file_ends_while_its_pages_come_and_go() {
-    let others: [fn(&Mm<'_>); 3] = [off, squeeze, reclaim];
-    for (out, other) in [false, true].into_iter().flat_map(|out| others.map(|other| (out, other))) {
-        for turned in [false, true] {
-            let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
-                let ([a, b], file) = scene(mm, out);
-                (0..2).for_each(|cpu| mm.platform().on(cpu, || mm.unload()));
-                [a, b].into_iter().for_each(|id| mm.space(id).destroy().unwrap());
-                let ends = || mm.file(file).destroy().unwrap();
-                match turned {
-                    false => race(mm, every_third(place), ends, || other(mm)),
-                    true => race(mm, every_third(place), || other(mm), ends),
-                }
-                end(mm, &[], &[]);
-            });
-            assert!(cases.results.len() > 10, "{}", cases.results.len());
-        }
-    }
-}
-
-/// Random numbers, the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
-
-/// What comes of something for which memory may be short for a moment: all that there is was used since the last look.
-fn soon<T>(attempt: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
-    (0..20).map(|_| attempt()).find(|done| !matches!(done, Err(Error::OutOfMemory))).expect("there is memory")
-}
-
-/// Work by chance on three CPUs against a model; returns whether all was as the model says, and the device was busy.
-fn worked(seed: u64, policy: &str, broken: Option<Rule>) -> bool {
-    const PAGES: u64 = 120;
-    let setup = Setup { cpus: 3, frames: 256, ..Setup::default() };
-    at(&setup, &swapping(policy), broken, |mm| {
-        let (host, mut random) = (mm.platform(), Random(seed));
-        mm.swap().on(DEVICE, 512, 0).unwrap();
-        let file = mm.create_memory_file(PAGES).unwrap();
-        let spaces = [0, 1, 2].map(|cpu| shown_on(mm, cpu, shared(file), PAGES));
-        let mut model = vec![0u64; PAGES as usize];
-        let mut len = PAGES;
-        // Each CPU has a batch for what it reclaims.
-        let kept = mm.create_file(1).unwrap();
-        (0..3).for_each(|cpu| assert_eq!(host.on(cpu, || mm.file(kept).write_back()), Ok(0)));
-        mm.file(kept).destroy().unwrap();
-        let short = || {
-            let mut all = exhaust(mm);
-            give_back(mm, all.split_off(all.len() - 60));
-            all
-        };
-        let (mut held, mut right) = (short(), true);
-        for step in 1..=1500u64 {
-            let (cpu, page) = (random.below(3), random.below(PAGES));
-            let (id, inside) = (spaces[cpu as usize], page < len);
-            let beyond = |result: Result<u64, Error>| result == Err(Error::BeyondFile);
-            host.on(cpu as u16, || match random.below(40) {
-                0 if step % 8 == 0 => {
-                    len = page + 1;
-                    soon(|| mm.file(file).set_size(len * PAGE_SIZE)).unwrap();
-                    model[len as usize..].fill(0);
-                }
-                1 => {
-                    len = PAGES;
-                    mm.file(file).set_size(len * PAGE_SIZE).unwrap();
-                }
-                2 => {
-                    let end = (page + 5).min(PAGES);
-                    mm.file(file).punch_hole(page * PAGE_SIZE, (end - page) * PAGE_SIZE).unwrap();
-                    model[page as usize..end as usize].fill(0);
-                }
-                3 => mm.space(id).advise(pages(AT, PAGES), Advice::PageOut).unwrap(),
-                4 => {
-                    host.refuse_writes.set(
-                        (step % 3 == 0)
-                            .then_some(|_, block| (block % 16 == 5).then_some(DeviceError::Failed)),
-                    );
-                }
-                5 if step % 5 == 0 => {
-                    // Of memory that does not suffice others speak.
-                    give_back(mm, std::mem::take(&mut held));
-                    mm.swap().off(DEVICE).unwrap();
-                    mm.swap().on(DEVICE, 512, 0).unwrap();
-                    held = short();
-                }
-                6..16 if inside => {
-                    right &= soon(|| host.write(mm, id, AT + page, step)).is_ok();
-                    model[page as usize] = step;
-                }
-                16..20 if inside => {
-                    right &= soon(|| copy(mm, file, page, step)) == Ok(8);
-                    model[page as usize] = step;
-                }
-                20..24 if inside => {
-                    right &= soon(|| copied(mm, file, page)) == Ok(model[page as usize]);
-                }
-                _ if inside => {
-                    right &= soon(|| host.read(mm, id, AT + page)) == Ok(model[page as usize]);
-                }
-                _ => right &= beyond(host.read(mm, id, AT + page)),
-            });
-        }
-        if broken.is_none() {
-            let (out, back) = (mm.counter(Counter::PswpOut), mm.counter(Counter::PswpIn));
-            assert!(out > 100 && back > 100, "{out} went out, {back} came back");
-            assert_eq!(settled(mm).broken, None);
-            host.refuse_writes.set(None);
-            give_back(mm, held);
-            end(mm, &spaces, &[file]);
-        } else {
-            std::mem::forget(held);
-        }
-        right && host.torn.get() == 0
-    })
-}
-
-#[test]
-fn whatever_is_done_with_it_a_memory_file_shows_what_a_model_says() {
-    for seed in 0..20 {
-        for policy in ["linux", "quiet", "vanilla"] {
-            assert!(worked(seed, policy, None), "seed {seed}, {policy}");
-        }
-    }
-    // Controls.
-    for rule in [Rule::BackIsDirty, Rule::KeepWhatFailed] {
-        let fine = |seed| std::panic::catch_unwind(|| worked(seed, "linux", Some(rule)));
-        assert!((0..4).any(|seed| !matches!(fine(seed), Ok(true))), "{rule}: nothing was seen");
-    }
-}
-
-/// Pages of each CPU in the file that all share, and frames that are left to each for them, and for tables.
-const OWN: u64 = 150;
-const LEFT: usize = 110;
-
-/// The same with real threads: each CPU writes to its own pages, through its own space or by copy, and reads those of all.
-fn in_parallel(policy: &'static str, cpus: u16) -> bool {
-    type Parallel<'p> = quietmm::Manager<'p, threads::Threads>;
-    type Shared = (FileId, std::sync::Mutex<Vec<quietmm::Frames>>);
-    let config = Config {
-        page_lists: Some(quietmm::ListLimits { batch: 1, high: 0 }),
-        min_free: Some(0),
-        lru_batch: 4,
-        scan_batch: 8,
-        swap: true,
-        sweep_deadline: 0,
-        ..Config::new(quietmm::Policy::parse(policy).unwrap())
-    };
-    let first = |mm: &Parallel<'_>| -> Shared {
-        (0..2).for_each(|device| mm.swap().on(device, 1024, 0).unwrap());
-        let file = mm.create_memory_file(OWN * u64::from(cpus)).unwrap();
-        let mut held: Vec<_> =
-            std::iter::from_fn(|| mm.frames().alloc(0, quietmm::AllocFrom::NOW).ok()).collect();
-        let left = held.split_off(held.len() - LEFT * usize::from(cpus));
-        left.into_iter().for_each(|frame| mm.frames().free(frame));
-        mm.platform().fail_one_in.store(37, std::sync::atomic::Ordering::SeqCst);
-        (file, held.into())
-    };
-    let work = |mm: &Parallel<'_>, (file, _): &Shared, cpu: u16| {
-        let (machine, mut random) = (mm.platform(), Random(u64::from(cpu) + 1));
-        let insist = |attempt: &mut dyn FnMut() -> Result<u64, Error>| loop {
-            match attempt() {
-                Ok(value) => return value,
-                Err(Error::OutOfMemory | Error::Device | Error::SwapDevice(_)) => machine.got_on(),
-                Err(error) => panic!("{error}"),
-            }
-        };
-        let id = insist_space(mm);
-        let range = pages(AT, OWN * u64::from(cpus));
-        insist(&mut || mm.space(id).map(range, shared(*file), Prot::ReadWrite).map(|()| 0));
-        mm.space(id).switch_to().unwrap();
-        let access = |page: u64, write: Option<u64>| {
-            let kind = if write.is_some() { UserAccess::Write } else { UserAccess::Read };
-            insist(&mut || match machine.access(PageNumber(AT + page), write) {
-                Some(value) => Ok(value),
-                None => mm.space(id).fault(PageNumber(AT + page).addr(), kind).and(Err(Error::OutOfMemory)),
-            })
-        };
-        let mut own = [0u64; OWN as usize];
-        for step in 1..=3000u64 {
-            machine.got_on();
-            let (pick, value) = (random.below(OWN), step * u64::from(cpus) + u64::from(cpu));
-            let mine = u64::from(cpu) * OWN + pick;
-            match random.below(64) {
-                0 if cpu == 0 && step % 4 == 0 => {
-                    while mm.swap().off(1).is_err() {
-                        machine.got_on();
-                    }
-                    while mm.swap().on(1, 1024, 0).is_err() {
-                        machine.got_on();
-                    }
-                }
-                0..20 => {
-                    access(mine, Some(value));
-                    own[pick as usize] = value;
-                }
-                20..26 => {
-                    let word = value.to_ne_bytes();
-                    insist(&mut || mm.file(*file).write(mine * PAGE_SIZE, &word).map(|_| 0));
-                    own[pick as usize] = value;
-                }
-                26..32 => {
-                    let mut word = [0; 8];
-                    insist(&mut || mm.file(*file).read(mine * PAGE_SIZE, &mut word).map(|_| 0));
-                    assert_eq!(u64::from_ne_bytes(word), own[pick as usize], "step {step}");
-                }
-                32..44 => {
-                    let other = (cpu + 1) % cpus;
-                    let seen = access(u64::from(other) * OWN + pick, None);
-                    assert!(
-                        seen == 0 || seen % u64::from(cpus) == other.into(),
-                        "{seen} is not CPU {other}'s"
-                    );
-                }
-                _ => assert_eq!(access(mine, None), own[pick as usize], "step {step}"),
-            }
-        }
-        mm.cpu_offline().unwrap();
-    };
-    let last = |mm: &Parallel<'_>| {
-        assert!(
-            mm.counter(Counter::PswpOut) > 0 && mm.counter(Counter::PswpIn) > 0,
-            "{policy}: there was swap"
-        );
-        assert_eq!(mm.validate().broken, None, "{policy}");
-    };
-    threads::Threads::run_as(config, cpus, None, first, work, last)
-}
-
-fn insist_space(mm: &quietmm::Manager<'_, threads::Threads>) -> SpaceId {
-    loop {
-        match mm.create_space() {
-            Err(Error::OutOfMemory) => mm.platform().got_on(),
-            made => return made.unwrap(),
-        }
-    }
-}
-
-#[test]
-fn all_cpus_see_what_they_share_while_all_of_them_need_memory() {
-    for (policy, cpus) in [("linux", 3), ("quiet", 2), ("vanilla", 3)] {
-        assert!(in_parallel(policy, cpus), "{policy}: somebody waits for ever");
-    }
 }
