@@ -12,6 +12,7 @@ pub mod guarded;
 pub mod latency;
 pub mod machine;
 mod power;
+mod scheduler;
 pub mod system;
 pub mod task;
 pub mod trace;

@@ -7,7 +7,8 @@ use quietmm::platform::WaitKey;
 use quietmm::{CpuId, NodeId};
 
 use crate::machine::{Kernel, Machine};
-use crate::system::{Scheduler, System};
+use crate::scheduler::Scheduler;
+use crate::system::System;
 use crate::task::{State, TaskId};
 
 /// Whether a CPU runs tasks.

@@ -50,6 +50,8 @@ mod file_parallel;
 mod filesystem;
 mod flusher;
 mod group_limits;
+mod group_stocks;
+mod group_stocks;
 mod groups;
 mod grow;
 mod handler_frames;
