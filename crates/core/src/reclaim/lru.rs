@@ -313,7 +313,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes this page off its list, with a reference for the caller, if it is on one. The caller holds it, or its
-    /// frame is not allocated anew: or it could become another group's page meanwhile, and be on another list.
+    /// frame is not allocated anew.
     pub(crate) fn isolate_one(&self, n: FrameNumber) -> bool {
         let p = self.platform();
         let (frame, lists) = (self.memmap().get(n), self.lists_of(n));
@@ -322,7 +322,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let state = frame.state.load(p, Ordering::Acquire);
         let page = matches!(Frame::kind_of(state), Kind::File | Kind::Anon);
         let listed = page && state & flag::LISTED != 0;
-        let mine = listed && get_unless_free(p, frame);
+        // Whoever has just got the frame may have charged a group with it since the look above, and listed it there.
+        let here = || core::ptr::eq(lists, self.lists(Frame::node_of(state), self.groups().of_frame(p, n)));
+        let mine = listed && here() && get_unless_free(p, frame);
         if mine {
             frame.clear_flags(p, flag::LISTED);
             lists.list(state).remove(p, &self.memmap(), n);

@@ -10,7 +10,8 @@ use machine::race::{Place, at, at_every_touch, race};
 use machine::{Host, Mm, Setup, bare, everywhere_as, give_back, keep_batches, kept_free, pcp, settled};
 use proptest::prelude::*;
 use quietmm::{
-    AllocFrom, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, NodeId, Offline, Region, Rule,
+    AllocFrom, Backing, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, NodeId, Offline, Region,
+    Rule,
 };
 
 /// Blocks of the machine's memory: the core's bookkeeping is in the first.
@@ -606,4 +607,72 @@ fn a_cpu_that_goes_offline_gives_its_batch_back() {
         [1, 2].into_iter().for_each(|cpu| host.on(cpu, || mm.cpu_online()).unwrap());
         assert_eq!(settled(mm).broken, None);
     });
+}
+
+/// CPU 0 wants a page for a space of a group, and stands still at a touch; CPU 1 takes the block offline from which its frame comes, stands still
+/// likewise, and goes on when the page is on its list. Gives whether CPU 1 came so far, and what is left of the block.
+fn listed_in_the_middle(mm: &Mm<'_>, (n, deep): (u32, u32)) -> (bool, Option<Kind>) {
+    let host = mm.platform();
+    let group = mm.create_group(1000).unwrap();
+    let id = machine::showing::mapped(mm, Backing::Anonymous, 2);
+    mm.space(id).set_group(Some(group)).unwrap();
+    let at = machine::showing::AT;
+    host.write(mm, id, at, 1).unwrap();
+    // The frame that is taken next lies in the last block, and those after it in the second if that one goes.
+    let blocks = (0..=10)
+        .rev()
+        .flat_map(|order| std::iter::from_fn(move || mm.frames().alloc(order, AllocFrom::NOW).ok()));
+    let (last, others): (Vec<_>, Vec<_>) = blocks.partition(|block| is_in(LAST, block.first()));
+    let (second, held): (Vec<_>, Vec<_>) = others.into_iter().partition(|block| is_in(SECOND, block.first()));
+    give_back(mm, second);
+    give_back(mm, last);
+    let (mut came, mut what) = (false, None);
+    host.place();
+    host.aside(
+        0,
+        || host.write(mm, id, at + 1, 7).unwrap(),
+        |wants| {
+            host.at_touch(0, n, |mm| mm.platform().stop());
+            host.resume();
+            let leaving = host.on(1, || mm.frames().begin_offline(LAST).unwrap());
+            host.place();
+            let finish = || what = Some(mm.frames().finish_offline(leaving));
+            host.aside(1, finish, |goes| {
+                host.at_touch(1, deep, |mm| mm.platform().stop());
+                host.resume_one(goes);
+                came = host.all_placed();
+                host.place();
+                while host.resume_one(wants) {
+                    host.resume_one(goes);
+                }
+            });
+        },
+    );
+    host.forget_placed();
+    host.all_placed();
+    let left = match what.unwrap() {
+        Ok(block) => {
+            mm.frames().bring_online(block);
+            None
+        }
+        Err(remains) => {
+            mm.frames().cancel_offline(remains.leaving);
+            Some(remains.kind)
+        }
+    };
+    give_back(mm, held);
+    assert_eq!(settled(mm).broken, None, "{n}, {deep}");
+    assert_eq!((host.read(mm, id, at), host.read(mm, id, at + 1)), (Ok(1), Ok(7)));
+    (came, left)
+}
+
+#[test]
+fn a_page_that_is_listed_while_its_block_goes_is_on_one_list() {
+    let config = Config { groups: 1, swap: true, lru_batch: 1, ..bare("linux") };
+    let at = |n, deep| at(&cpus(2), &config, None, |mm| listed_in_the_middle(mm, (n, deep)));
+    // The frame is CPU 0's, and the group is not charged with it yet.
+    let first = (0..1000).find(|&n| at(n, u32::MAX).1 == Some(Kind::Anon)).unwrap();
+    // CPU 1 looks through the block, and then for the page on its list.
+    let looks = 3 * BLOCK;
+    assert!((looks..looks + 400).all(|deep| at(first, deep).0));
 }
