@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::area::{Area, CLUSTER, state};
-use super::slots::Cluster;
+use super::slots::{Cluster, NOBODY};
 use super::transit;
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber, PhysAddr};
@@ -342,6 +342,14 @@ impl<'p, P: Platform> Manager<'p, P> {
             // Who has seen it open, and comes only now, finds no cluster here: it may be on another's list next.
             let _guard = area.lock.lock(self);
             area.open.init(p);
+        }
+        // And who comes only now with the number of one, when this is another device's area, perhaps, takes no slot of it.
+        let mut work = Work::begin(self);
+        for number in area.first.get(p)..area.first.get(p) + area.clusters.get(p) {
+            work.did(cost::FRAME);
+            if self.cluster_word(number).is_some_and(|word| word.load(p, Ordering::Acquire) != 0) {
+                Cluster::of(self, number * CLUSTER).belongs_to(NOBODY);
+            }
         }
         // Release: partner of the Acquire in `is_used`.
         area.state.store(p, state::UNUSED, Ordering::Release);

@@ -15,6 +15,8 @@ use crate::sync::SpinGuard;
 
 /// Slots that a CPU takes of one device before it turns to the next of equal priority: as many as are read together.
 pub(super) const RUN: u32 = 8;
+/// Whose a cluster is that belongs to no area.
+pub(super) const NOBODY: usize = u32::MAX as usize;
 
 /// A cluster with its lock held.
 pub(crate) struct Cluster<'a, 'p, P: Platform> {
@@ -131,7 +133,8 @@ impl<'a, 'p, P: Platform> Cluster<'a, 'p, P> {
     /// Takes a free slot for a page, from `from` on and round, if there is one and the area is open.
     pub(super) fn take(&self, from: u32, page: FrameNumber) -> Option<u32> {
         let p = self.mm.platform();
-        let area = self.area();
+        // None: its device has gone off since the caller has found it.
+        let area = self.mm.root.swap.areas.get(self.own().owner.get(p) as usize)?;
         let used = self.used();
         if used == CLUSTER || !area.gives_slots(p) {
             return None;

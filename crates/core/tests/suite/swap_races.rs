@@ -567,3 +567,23 @@ fn a_device_hears_late_that_a_page_of_a_file_has_left() {
         sound(mm);
     });
 }
+
+/// CPU 0 has found a device with a free slot. That goes off, and a larger one comes in its place, whose slots have other numbers.
+#[test]
+fn no_slot_is_taken_of_a_device_that_has_gone_off() {
+    let setup = Setup { frames: 512, ..setup(2) };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 1);
+        mm.swap().on(8, 512, -1).unwrap();
+        let other = || {
+            mm.swap().off(DEVICE).unwrap();
+            mm.swap().on(9, 1024, 0).unwrap();
+        };
+        race(mm, place, || mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap(), other);
+        let beyond = |what: &machine::Happened| matches!(what, machine::Happened::DiskWrite(_, 1024..));
+        assert_eq!((host.count(beyond), read(mm, id, AT)), (0, Ok(AT)));
+        end(mm, &[id], &[8, 9]);
+    });
+    assert!(cases.results.len() > 100, "{}", cases.results.len());
+}
