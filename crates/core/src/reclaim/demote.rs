@@ -97,6 +97,10 @@ pub(super) fn may_unmap<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> boo
     if frame.kind(mm.platform()) == Kind::File {
         return true;
     }
+    if let Some(slot) = mm.closed_slot_of(n) {
+        // What names it there would have to stay. Unless something does already it moves as one that has none.
+        mm.swap_detach(n, slot);
+    }
     mm.is_swappable(n) && (mm.slot_of(n).is_some() || mm.transit_add(n))
 }
 

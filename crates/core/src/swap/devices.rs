@@ -199,8 +199,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Whether an anonymous page is in the slot of a device that goes off, or is gone, and somebody wants it: then it stays in memory, since that device
     /// gets nothing any more, and may not give again what it has. By whoever has locked the page.
     pub(crate) fn is_stranded(&self, n: FrameNumber) -> bool {
-        self.root.swap.closed.load(Ordering::Relaxed) != 0
-            && self.slot_of(n).is_some_and(|slot| !self.takes_pages(slot) && self.swap_users(slot) > 0)
+        self.closed_slot_of(n).is_some_and(|slot| self.swap_users(slot) > 0)
+    }
+
+    /// The slot of an anonymous page, if it is that of a device which goes off, or is gone. By whoever has locked the page.
+    pub(crate) fn closed_slot_of(&self, n: FrameNumber) -> Option<u32> {
+        if self.root.swap.closed.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.slot_of(n).filter(|&slot| !Self::is_transit(slot) && !self.takes_pages(slot))
     }
 
     /// What came of writes to the device of a slot.

@@ -75,6 +75,36 @@ fn what_was_to_go_to_swap_goes_to_the_slower_node() {
     assert_eq!(overfilled("linux", false, false).0, Err(Error::OutOfMemory));
 }
 
+/// A device that is off, or gone, has nothing to do with what moves: nor has what it kept for pages that are in memory.
+#[test]
+fn pages_move_after_a_swap_device_has_gone() {
+    for gone in [false, true] {
+        at(&two_nodes(), &swapping("linux"), None, |mm| {
+            let host = mm.platform();
+            mm.swap().on(DEVICE, 4096, 0).unwrap();
+            let id = bound(mm, 41);
+            write_all(mm, id, 41);
+            mm.drain_lru_batch();
+            mm.space(id).advise(pages(AT, 41), quietmm::Advice::PageOut).unwrap();
+            (AT..AT + 40).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(page)));
+            // The last one is on the device.
+            host.fail_reads.set(gone);
+            let off = if gone { Err(Error::SwapDevice(PageNumber(AT + 40))) } else { Ok(()) };
+            assert_eq!(mm.swap().off(DEVICE), off);
+            host.fail_reads.set(false);
+            mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+            let wants = bound(mm, 3000);
+            assert_eq!((AT..AT + 3000).find(|&page| host.write(mm, wants, page, page).is_err()), None);
+            assert!(counted(mm, Counter::PgDemoted) > 900);
+            assert!((AT..AT + 40).all(|page| node_of(frame(mm, id, page)) == FAR));
+            mm.space(id).switch_to().unwrap();
+            assert!((AT..AT + 41).all(|page| host.read(mm, id, page) == Ok(page)));
+            assert_eq!(mm.swap().off(DEVICE), if gone { Ok(()) } else { Err(Error::NoSuchSwapDevice) });
+            sound(mm);
+        });
+    }
+}
+
 /// All frames of a node that are free but for some.
 fn fill(mm: &Mm<'_>, node: NodeId, but: usize) -> Vec<Frames> {
     let (mut own, others): (Vec<_>, Vec<_>) =
