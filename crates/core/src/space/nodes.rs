@@ -14,6 +14,7 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::handle::SpaceId;
+use crate::memmap::{Frame, flag};
 use crate::paging::NodePolicy;
 use crate::platform::Platform;
 use crate::pool::Reading;
@@ -216,6 +217,11 @@ impl<P: Platform> Manager<'_, P> {
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let mut set = NodeSet::ALL;
         if self.root.placed.load(Ordering::Relaxed) != 0 && self.is_swappable(n) {
+            let state = frame.state.get(p);
+            if state & flag::AHEAD != 0 {
+                // Which ranges will show it is not known yet; it came where the page did beside which it was read.
+                return NodeSet::of(&[Frame::node_of(state)]).unwrap_or_default();
+            }
             let reading = Reading::begin(self);
             if let Some(anon_vma) = self.root.anon_vmas.read(&reading, frame.owner.get(p)) {
                 self.each_vma(&anon_vma.rmap, Of::AnonVma, frame.anon_index(p), |vma, _| {

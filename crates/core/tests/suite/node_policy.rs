@@ -388,3 +388,30 @@ fn what_leaves_its_block_stays_on_the_nodes_for_which_it_is_bound() {
         }
     }
 }
+
+/// The same of a page that was read from swap beside another, and that no range shows yet.
+#[test]
+fn what_was_read_ahead_stays_on_the_node_on_which_it_came() {
+    with(|mm| {
+        mm.swap().on(7, 4096, 0).unwrap();
+        let id = mapped(mm, 2);
+        mm.space(id).set_node_policy(pages(AT, 2), NodePolicy::Bind(set(&[2]))).unwrap();
+        let block = FrameNumber(BASE + 2 * NODE + 1024);
+        let (own, others): (Vec<_>, Vec<_>) =
+            fill(mm, 2).into_iter().partition(|frame| frame.first().0 >= block.0);
+        give_back(mm, own);
+        touched(mm, id, AT, 2);
+        mm.space(id).advise(pages(AT, 2), Advice::PageOut).unwrap();
+        assert_eq!(mm.platform().read(mm, id, AT), Ok(AT));
+        assert_eq!(mm.swap().usage().cached, 2, "both were read");
+        mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap();
+        mm.drain_lru_batch();
+        let leaving = mm.frames().begin_offline(block).unwrap();
+        let gone = mm.frames().finish_offline(leaving).expect("all of it can go");
+        mm.frames().bring_online(gone);
+        assert_eq!(mm.platform().read(mm, id, AT + 1), Ok(AT + 1));
+        assert_eq!(node_of(mm, id, AT + 1), 2);
+        give_back(mm, others);
+        assert_eq!(mm.validate().broken, None);
+    });
+}
