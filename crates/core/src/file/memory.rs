@@ -291,15 +291,15 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Brings what is in one of these slots of swap back to all memory files, charged to the group of whoever asks, above its limit if need be. Returns how
-    /// many pages there were. May wait.
+    /// many pages there were, and what kept those that could not be read. May wait.
     ///
     /// # Errors
-    /// As `bring_page_back`.
-    pub(crate) fn bring_files_back(&self, own: &dyn Fn(u32) -> bool) -> Result<u64, Error> {
-        let (p, mut brought, mut work) = (self.platform(), 0, Work::begin(self));
+    /// As `bring_page_back`, but for that.
+    pub(crate) fn bring_files_back(&self, own: &dyn Fn(u32) -> bool) -> Result<(u64, Option<Error>), Error> {
+        let (p, mut brought, mut unread, mut work) = (self.platform(), 0, None, Work::begin(self));
         let pays: fn(&Self) -> Payer = |mm| Payer::Regardless(mm.group_here());
         if self.root.memory_files.load(Ordering::Relaxed) == 0 {
-            return Ok(0);
+            return Ok((0, None));
         }
         for slot in self.file_slots() {
             work.did(cost::TABLE);
@@ -309,11 +309,15 @@ impl<'p, P: Platform> Manager<'p, P> {
             let (mut at, end) = (0, if file.is(p, id) { file.pages(p) } else { 0 });
             while let Some((index, named)) = self.next_out(file, at..end, own) {
                 (at, brought) = (index + 1, brought + 1);
-                self.bring_page_back((slot, index), named, own, (AllocFrom::HERE, pays))?;
+                match self.bring_page_back((slot, index), named, own, (AllocFrom::HERE, pays)) {
+                    // It stays; those behind it come.
+                    Err(Error::Device) => unread = Some(Error::Device),
+                    other => _ = other?,
+                }
                 work.did(cost::FAULT);
             }
         }
-        Ok(brought)
+        Ok((brought, unread))
     }
 
     /// Lets go of the slots of a part of a memory file that has no pages in its cache, and to which none can come. By whoever has `io` alone.

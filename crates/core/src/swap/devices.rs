@@ -130,7 +130,7 @@ impl<'p, P: Platform> Swap<'_, 'p, P> {
     }
 
     /// Brings all pages of a swap device back into memory, and uses it no more. May wait, and takes long; pages that the
-    /// device cannot give back stay where they are, and so does the device then. Each page is charged to the group of its space, above
+    /// device cannot give back stay where they are, all others come, and the device stays then. Each page is charged to the group of its space, above
     /// its limit if need be: that group reclaims when it next wants a page. One of a memory file is charged so to the group of whoever calls this.
     ///
     /// # Errors
@@ -367,21 +367,33 @@ impl<'p, P: Platform> Manager<'p, P> {
         let mut work = Work::begin(self);
         // A space that forks meanwhile may have given entries to one that was looked at: so again until none is found.
         loop {
-            let mut found = self.bring_files_back(&|slot| area.has(p, slot))?;
+            let (mut found, mut unread) = self.bring_files_back(&|slot| area.has(p, slot))?;
             for slot in self.space_slots() {
                 work.did(cost::TABLE);
                 let Some(id) = self.live_space(slot) else { continue };
                 let mut from = PageNumber(0);
                 while let Some(page) = self.next_swapped(id, from, |slot| area.has(p, slot)) {
                     found += 1;
-                    self.bring_back_at(id, page)?;
-                    if from == page {
-                        // Still there: it is being unmapped.
-                        p.pause(1000);
+                    match self.bring_back_at(id, page) {
+                        // It stays; those behind it come.
+                        Err(error @ Error::SwapDevice(_)) => {
+                            unread = unread.or(Some(error));
+                            from = PageNumber(page.0 + 1);
+                        }
+                        other => {
+                            other?;
+                            if from == page {
+                                // Still there: it is being unmapped.
+                                p.pause(1000);
+                            }
+                            from = page;
+                        }
                     }
-                    from = page;
                     p.cond_resched();
                 }
+            }
+            if let Some(error) = unread {
+                return Err(error);
             }
             // Who takes a slot does so under its cluster's lock, and looks whether the area is open: where this finds none there will be none.
             let mut held = self.count_used(area, &mut work);

@@ -3,6 +3,7 @@
 use crate::machine;
 
 use machine::{Happened, Host, Mm, Setup, bare, exhaust, give_back, pages, settled};
+use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::Store;
 use quietmm::{Advice, Backing, Config, Counter, Error, NodeId, PageNumber, Prot, Rule, SpaceId};
 
@@ -515,6 +516,29 @@ fn a_page_that_another_has_on_a_device_that_is_gone_stays_in_memory() {
         mm.unload();
         [parent, child, other].into_iter().for_each(|id| mm.space(id).destroy().unwrap());
         assert_eq!(settled(mm).broken, None);
+    });
+}
+
+#[test]
+fn pages_behind_one_that_cannot_be_read_come_back() {
+    let host = Host::new(Setup { frames: 2048, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 64);
+        let file = mm.create_memory_file(32).unwrap();
+        (0..32).for_each(|page| _ = mm.file(file).write(page * PAGE_SIZE, &page.to_ne_bytes()).unwrap());
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!(mm.swap().usage().used, 96);
+        host.refuse_reads
+            .set(Some(|_, block| (block % 16 == 5).then_some(quietmm::platform::DeviceError::Failed)));
+        assert!(mm.swap().off(DEVICE).is_err());
+        let left = mm.file(file).swapped_pages().unwrap() + settled(mm).swapped;
+        assert_eq!(left, 6, "of 96");
+        host.refuse_reads.set(None);
+        assert_eq!(mm.swap().off(DEVICE), Ok(()));
+        assert!((AT..AT + 64).all(|page| read(mm, id, page) == Ok(page)));
+        assert_eq!(mm.file(file).swapped_pages(), Ok(0));
+        mm.file(file).destroy().unwrap();
+        sound(mm);
     });
 }
 
