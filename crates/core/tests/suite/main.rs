@@ -51,7 +51,6 @@ mod filesystem;
 mod flusher;
 mod group_limits;
 mod group_stocks;
-mod group_stocks;
 mod groups;
 mod grow;
 mod handler_frames;
