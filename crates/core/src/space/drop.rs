@@ -102,14 +102,15 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(false);
         }
         let Some(claimed) = self.claim_tables(space, range) else { return Ok(false) };
-        let mut gather = Gather::begin(p, space);
+        let (mut gather, mut all) = (Gather::begin(p, space), true);
         for (_, part) in claimed.parts() {
-            self.take_range(id, space, part, (&mut gather, &mut Parking::never()), work);
+            // What was in swap here may come back before the marks go, by a fault or by whoever turns a device off: it is not dropped then.
+            all &= self.take_range(id, space, part, (&mut gather, &mut Parking::never()), work);
         }
         gather.flush(self, id, FlushReason::Drop, Rule::FlushBeforeDropReturns).done();
-        let (mut gone, mut all) = (Gone::new(), true);
+        let mut gone = Gone::new();
         for (leaf, part) in claimed.parts() {
-            all &= self.drop_marks((id, space), (leaf, part), &mut gone, work);
+            self.drop_marks((id, space), (leaf, part), &mut gone, work);
         }
         drop(claimed);
         gone.free(self);
@@ -141,16 +142,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(claimed)
     }
 
-    /// Lets go of the pages that this drop took out of a part of a table, and tells what nobody can use any more: pages that have come since stay. Whether no
-    /// swap slot is left there. By whoever has claimed the table.
+    /// Lets go of the pages that this drop took out of a part of a table, and tells what nobody can use any more: pages that have come since stay.
+    /// By whoever has claimed the table.
     fn drop_marks(
         &self,
         (id, space): (SpaceId, &SpaceState),
         (leaf, part): (Leaf, PageRange),
         gone: &mut Gone,
         work: &mut Work<'_, 'p, P>,
-    ) -> bool {
-        let (p, mut page, mut all) = (self.platform(), part.start, true);
+    ) {
+        let (p, mut page) = (self.platform(), part.start);
         while page < part.end() {
             work.did(cost::TABLE);
             let locked = leaf.lock(self);
@@ -170,7 +171,6 @@ impl<'p, P: Platform> Manager<'p, P> {
                     locked.write(page, Entry::NONE);
                     gone.add_entry(self, entry);
                 }
-                all &= !entry.is_swapped();
                 due = work.is_due(if entry == Entry::NONE { 1 } else { cost::FRAME });
                 page = PageNumber(page.0 + 1);
             }
@@ -179,6 +179,5 @@ impl<'p, P: Platform> Manager<'p, P> {
                 self.revoke(id, space, run, Revoked::All);
             }
         }
-        all
     }
 }

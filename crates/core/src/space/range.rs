@@ -260,7 +260,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes every entry of a range that leads to a page out, and leaves each marked as taken. What it knew of its page moves to
-    /// the page before the table's lock is dropped (PITFALLS 4).
+    /// the page before the table's lock is dropped (PITFALLS 4). Returns whether no entry named a swap slot: those stay as they are.
     pub(super) fn take_range(
         &self,
         id: SpaceId,
@@ -268,11 +268,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         range: PageRange,
         (gather, parking): (&mut Gather<'_>, &mut Parking),
         work: &mut Work<'_, 'p, P>,
-    ) {
-        let p = self.platform();
+    ) -> bool {
+        let (p, mut all) = (self.platform(), true);
         self.split_file_entries(space, range, work);
         self.visit(space, range, (work, cost::ENTRY), |leaf, page, entry, pages| {
             if !entry.is_mapped() {
+                all &= !entry.is_swapped();
                 // INV-14: the mark goes, so its flush comes now.
                 if entry.parked_until().is_some_and(|until| self.may_be_used(until)) {
                     gather.add(page, pages);
@@ -298,6 +299,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             }
             parking.add(self, old, pages);
         });
+        all
     }
 
     /// Lets go of the pages that an operation took out of a range, of those that are in swap, and of its tables. No reverse map leads

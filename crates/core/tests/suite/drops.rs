@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use machine::race::{Cases, Place, at_every_touch, race};
 use machine::showing::{ANON, AT, TO};
-use machine::swapping::{DEVICE, reclaim, swapping, take_free};
+use machine::swapping::{DEVICE, is_out, reclaim, swapping, take_free};
 use machine::{Mm, Setup, bare, give_back, pages, settled};
 use quietmm::{Advice, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
 
@@ -159,6 +159,43 @@ fn each_step_of_it_is_needed() {
     ] {
         let cases = raced("linux", second.1, Some(rule));
         assert!(cases.count(Option::is_some) > 0, "{rule}, {}", second.0);
+    }
+}
+
+/// What was in swap when the drop came, and what was brought back in the middle of it, is dropped as well: whoever brings it, a program or the kernel.
+#[test]
+fn what_comes_back_from_swap_meanwhile_is_dropped() {
+    let back: [Second; 4] = [
+        |mm, id| (AT..AT + 4).for_each(|page| _ = mm.platform().read(mm, id, page).unwrap()),
+        |mm, id| mm.space(id).advise(pages(AT, 4), Advice::WillNeed).unwrap(),
+        |mm, _| mm.swap().off(DEVICE).unwrap(),
+        |_, _| (),
+    ];
+    for (policy, second) in
+        ["linux", "quiet", "vanilla"].iter().flat_map(|policy| back.map(|second| (policy, second)))
+    {
+        let came = Cell::new(0);
+        let cases = at_every_touch(&setup(), &swapping(policy), None, |mm, place| {
+            mm.swap().on(DEVICE, 512, 0).unwrap();
+            let (host, id) = (mm.platform(), scene(mm));
+            mm.space(id).advise(pages(AT, 4), Advice::PageOut).unwrap();
+            assert!((AT..AT + 4).all(|page| is_out(mm, id, page)));
+            let dropped = Cell::new(false);
+            let first = || {
+                mm.space(id).advise(pages(AT, 4), Advice::Drop).unwrap();
+                dropped.set(true);
+            };
+            let before = race(mm, place, first, || {
+                second(mm, id);
+                !dropped.get()
+            });
+            came.set(came.get() + u32::from(before));
+            let old = (AT..AT + 4).find(|&page| host.read(mm, id, page) != Ok(0));
+            (old.is_some() || settled(mm).broken.is_some()).then(|| format!("{place:?}: {old:x?}"))
+        });
+        assert_eq!(cases.results.iter().flatten().next(), None, "{policy}");
+        // Somebody is done in the middle of it.
+        assert!(came.get() > 20, "{policy}: {}", came.get());
     }
 }
 
