@@ -44,7 +44,9 @@ pub(crate) fn map_again<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
         let before = frame.maps.fetch_add(p, 1, Ordering::Relaxed);
         let others = mm.swap_undo(slot);
         let prot = vma.prot(p);
-        let entry = Entry::page(n, if before == 0 && others == 0 { prot } else { prot.read_only() });
+        // Its content may have become unwanted after whoever moves it looked: then the first write is a fault, as before.
+        let own = before == 0 && others == 0 && !mm.is_lazy(n);
+        let entry = Entry::page(n, if own { prot } else { prot.read_only() });
         if p.architecture().sets_accessed() {
             locked.write_idle(page, entry);
         } else {

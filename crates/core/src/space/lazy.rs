@@ -27,15 +27,6 @@ use crate::rule::Rule;
 use crate::space::range::Gather;
 
 impl<P: Platform> Manager<'_, P> {
-    /// Whether the content of an anonymous page may be dropped. Under the lock of a table whose entry leads to it; or by whoever has locked a page to which
-    /// none does.
-    pub(crate) fn is_lazy(&self, n: FrameNumber) -> bool {
-        let (p, frame) = (self.platform(), self.memmap().get(n));
-        self.root.lazy.load(Ordering::Relaxed) != 0
-            && frame.state.load(p, Ordering::Acquire) & flag::LAZY != 0
-            && frame.kind(p) == Kind::Anon
-    }
-
     /// The content of an anonymous page is wanted from now on. As [`is_lazy`](Self::is_lazy).
     pub(crate) fn keep_content(&self, n: FrameNumber) {
         if self.is_lazy(n) {

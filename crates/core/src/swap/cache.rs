@@ -45,6 +45,15 @@ impl<'p, P: Platform> Manager<'p, P> {
             && Frame::is_memory(self.memmap().get(n).state.get(self.platform()))
     }
 
+    /// Whether the content of an anonymous page may be dropped. Under the lock of a table whose entry leads to it; or by whoever has locked a page to which
+    /// none does.
+    pub(crate) fn is_lazy(&self, n: FrameNumber) -> bool {
+        let (p, frame) = (self.platform(), self.memmap().get(n));
+        self.root.lazy.load(Ordering::Relaxed) != 0
+            && frame.state.load(p, Ordering::Acquire) & flag::LAZY != 0
+            && frame.kind(p) == Kind::Anon
+    }
+
     /// The slot of an anonymous page in the swap cache. For whoever holds the page; stable while it is locked.
     pub(crate) fn slot_of(&self, n: FrameNumber) -> Option<u32> {
         if self.is_swappable(n) { self.memmap().get(n).slot(self.platform()) } else { None }

@@ -7,9 +7,12 @@ use std::sync::atomic::Ordering;
 use crate::machine;
 
 use machine::race::{at_every_touch, at_places, every_third, race};
+use machine::showing::two_nodes;
 use machine::swapping::{AT, anonymous, is_out, sound, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
-use quietmm::{Advice, Backing, Counter, Error, PageNumber, Prot, Rule, SpaceId, Term, UserAccess};
+use quietmm::{
+    Advice, Backing, Counter, Error, NodeId, NodeSet, PageNumber, Prot, Rule, SpaceId, Term, UserAccess,
+};
 
 const POLICIES: [&str; 4] = ["linux", "vanilla", "quiet", "linux+unmap=batch-clean"];
 
@@ -415,4 +418,34 @@ fn what_becomes_lazy_on_its_way_out_and_is_written_again_is_wanted() {
         shows == [Ok(6); 2] && host.stale.get() == 0
     });
     assert!(cases.results.len() > 50 && cases.count(|sound| !sound) == 0, "{}", cases.results.len());
+}
+
+/// A page that somebody moves to another node becomes its space's own in the midst of that, and lazy, and is written to again.
+#[test]
+fn what_becomes_lazy_while_it_moves_and_is_written_again_is_wanted() {
+    let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
+    for policy in ["linux", "quiet"] {
+        let cases = at_every_touch(&two_nodes(), &swapping(policy), None, |mm, place| {
+            let host = mm.platform();
+            let id = written(mm, 512, 2);
+            mm.drain_lru_batch();
+            let child = mm.space(id).fork().unwrap();
+            host.on(1, || mm.space(id).switch_to().unwrap());
+            let moves = || _ = mm.space(id).migrate_all(pages(AT, 2), anywhere, NodeId(1)).unwrap();
+            race(mm, place, moves, || {
+                mm.space(child).destroy().unwrap();
+                free(mm, id, AT, 2);
+            });
+            host.write(mm, id, AT, 6).unwrap();
+            for _ in 0..3 {
+                [0, 1].iter().for_each(|&cpu| host.on(cpu, || mm.drain_lru_batch()));
+                mm.space(id).advise(pages(AT, 2), Advice::PageOut).unwrap();
+            }
+            let shows = [0, 1].map(|cpu| host.on(cpu, || host.read(mm, id, AT)));
+            sound(mm);
+            shows == [Ok(6); 2] && host.stale.get() == 0
+        });
+        assert!(cases.results.len() > 300, "{}", cases.results.len());
+        assert_eq!(cases.count(|sound| !sound), 0, "{policy}");
+    }
 }
