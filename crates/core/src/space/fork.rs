@@ -72,6 +72,10 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         // Those that are pinned now that nobody can write to them: no CPU, that is.
         let copied =
             copied.and_then(|pinned| if pinned { mm.copy_pinned(parent, child, &mut work) } else { Ok(()) });
+        if mm.root.locks.load(Ordering::Relaxed) != 0 {
+            // What differed by its lock alone is one there. Behind the entries: a walk that has passed the first of them begins anew.
+            mm.merge_vmas(mm.space_at(child), PageRange::MAPPABLE, &mut work);
+        }
         drop(child_alone);
         for (_, vma) in mm.vmas_of(parent) {
             if vma.is_private(p) {

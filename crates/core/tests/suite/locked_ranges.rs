@@ -115,6 +115,29 @@ fn a_lock_goes_with_its_range_and_not_with_a_fork() {
     });
 }
 
+/// What differed by its lock alone is one mapping for the child: it moves, grows and is counted as one.
+#[test]
+fn a_child_has_one_mapping_where_a_part_was_locked() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    // Room for all parts, and for none more.
+    host.run(Config { max_map_count: 3, ..swapping("linux") }, |mm| {
+        let id = written(mm, 512, 8);
+        mm.space(id).lock(pages(AT + 2, 3)).unwrap();
+        let child = mm.space(id).fork().unwrap();
+        assert_eq!((mm.space(id).locked_pages(), mm.space(child).locked_pages()), (Ok(3), Ok(0)));
+        sound(mm);
+        let full = Err(Error::MapCount { most: 3 });
+        assert_eq!(mm.space(id).protect(pages(AT, 1), Prot::Read), full, "the parent has three");
+        assert_eq!(mm.space(child).protect(pages(AT + 3, 1), Prot::Read), Ok(()), "the child has one");
+        // Reclaim finds the pages of both.
+        (0..3).for_each(|_| squeeze(mm));
+        assert_eq!(resident(mm, id, AT + 2, 3), 3);
+        mm.space(child).switch_to().unwrap();
+        assert!((AT..AT + 8).all(|page| host.read(mm, child, page) == Ok(page)));
+        sound(mm);
+    });
+}
+
 #[test]
 fn what_cannot_be_had_whole_is_not_locked() {
     let host = Host::new(Setup::default());
