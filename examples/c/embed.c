@@ -118,6 +118,8 @@ static void lock_some(uint64_t page, uint64_t round) {
     struct quietmm_range some = pages(HEAP + page, CHUNK);
     uint8_t there[CHUNK];
     DONE(quietmm_space_lock(mm, shared, some));
+    // Locked already; no less from now on.
+    DONE(quietmm_space_lock_on_fault(mm, shared, some));
     for (uint64_t other = 0; other < 32; other++) write_page(page / OWN * OWN + (page + round + other * 61) % OWN);
     DONE(quietmm_space_residency(mm, shared, some, there));
     for (int n = 0; n < CHUNK; n++) CHECK(there[n] == 1);

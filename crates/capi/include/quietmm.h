@@ -949,6 +949,12 @@ enum quietmm_error quietmm_space_lock(const struct quietmm *mm,
                                       struct quietmm_space space,
                                       struct quietmm_range range);
 
+// Has the pages of a range stay in memory that are there, and those that come when they are touched, and brings none. On; it may wait. NOT_MAPPED, BAD_RANGE,
+// MAP_COUNT, OUT_OF_MEMORY.
+enum quietmm_error quietmm_space_lock_on_fault(const struct quietmm *mm,
+                                               struct quietmm_space space,
+                                               struct quietmm_range range);
+
 // Lets pages of a range be reclaimed again. On; it may wait. NOT_MAPPED, BAD_RANGE, MAP_COUNT, OUT_OF_MEMORY.
 enum quietmm_error quietmm_space_unlock(const struct quietmm *mm,
                                         struct quietmm_space space,

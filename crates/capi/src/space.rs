@@ -224,6 +224,13 @@ pub extern "C" fn quietmm_space_lock(mm: &Kernel, space: Space, range: Range) ->
     number(space.of(mm).and_then(|space| space.lock(range.into())))
 }
 
+/// Has the pages of a range stay in memory that are there, and those that come when they are touched, and brings none. On; it may wait. NOT_MAPPED, BAD_RANGE,
+/// MAP_COUNT, OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_space_lock_on_fault(mm: &Kernel, space: Space, range: Range) -> Error {
+    number(space.of(mm).and_then(|space| space.lock_on_fault(range.into())))
+}
+
 /// Lets pages of a range be reclaimed again. On; it may wait. NOT_MAPPED, BAD_RANGE, MAP_COUNT, OUT_OF_MEMORY.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_space_unlock(mm: &Kernel, space: Space, range: Range) -> Error {

@@ -20,7 +20,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::{Kept, Linux};
 use crate::machine::Machine;
 use crate::open::Kind;
-use crate::process::{Layout, Mapped, Memory, Thread};
+use crate::process::{Layout, Lock, Mapped, Memory, Thread};
 use crate::tree::seal;
 
 /// Where programs may have memory: from the first address that the core maps up to below the stack.
@@ -217,7 +217,7 @@ impl<M: Machine> Linux<'_, M> {
             let writes = of & rights::WRITE != 0;
             let counts = flags & flag::NO_RESERVE == 0 && if shared { anonymous } else { writes };
             self.may_have(thread, layout, Wanted { bytes, is_data: !shared && writes, counts })?;
-            if layout.locks_more || flags & flag::LOCKED != 0 {
+            if layout.locks_more.is_some() || flags & flag::LOCKED != 0 {
                 self.may_lock(thread, &memory, bytes).map_err(|_| Errno::EAGAIN)?;
             }
             let start = if fixed {
@@ -238,9 +238,10 @@ impl<M: Machine> Linux<'_, M> {
             self.map(memory.space, layout, start..start + bytes, of | grows, what)?;
             Ok(start)
         })?;
-        if flags & flag::LOCKED != 0 || memory.layout.with(self.machine, |layout| layout.locks_more) {
+        let more = memory.layout.with(self.machine, |layout| layout.locks_more);
+        if let Some(lock) = if flags & flag::LOCKED != 0 { Some(Lock::All) } else { more } {
             // As much of it as can be had.
-            let _ = self.lock(&memory, start..start + bytes);
+            let _ = self.lock(&memory, start..start + bytes, lock);
         } else if flags & (flag::POPULATE | flag::NO_WAIT) == flag::POPULATE {
             // What cannot be had now will be asked for again.
             let _ = self.bring(thread, &memory, start..start + bytes, of & rights::WRITE != 0);
@@ -349,13 +350,16 @@ impl<M: Machine> Linux<'_, M> {
                     return Ok(now);
                 }
                 let what = What::Own("[heap]");
-                if layout.locks_more && self.may_lock(thread, &memory, new - old).is_err() {
+                if layout.locks_more.is_some() && self.may_lock(thread, &memory, new - old).is_err() {
                     return Ok(now);
                 }
                 if self.map(memory.space, layout, old..new, rights::READ | rights::WRITE, what).is_err() {
                     return Ok(now);
                 }
-                if layout.locks_more && self.mm.space(memory.space).lock(pages(&(old..new))).is_ok() {
+                if layout
+                    .locks_more
+                    .is_some_and(|lock| self.lock_pages(memory.space, &(old..new), lock).is_ok())
+                {
                     layout.areas.lock(&(old..new), true);
                 }
             } else if new < old && self.unmap(memory.space, layout, &(new..old)).is_err() {

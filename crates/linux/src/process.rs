@@ -37,14 +37,23 @@ impl PartialEq for Mapped {
     }
 }
 
+/// Which pages of what is locked stay in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lock {
+    /// All of them, from now on.
+    All,
+    /// Each from when it is used on.
+    Used,
+}
+
 /// What is mapped, and where the heap ends.
 #[derive(Clone, Default)]
 pub(crate) struct Layout {
     pub areas: Areas<Mapped>,
     pub heap: u64,
     pub heap_end: u64,
-    /// What is mapped from now on is locked.
-    pub locks_more: bool,
+    /// How what is mapped from now on is locked, if it is.
+    pub locks_more: Option<Lock>,
     /// The program: nobody writes to it.
     pub runs: Option<Use>,
 }

@@ -55,6 +55,31 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         Err(Error::OutOfMemory)
     }
 
+    /// Has the pages of a range stay in memory that are there, and those that come when they are touched, as [`lock`](Self::lock) does, and brings none.
+    /// May wait for memory. No IPI.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::MapCount`] and [`Error::OutOfMemory`] when a VMA must be
+    /// split.
+    ///
+    /// # Examples
+    /// ```
+    /// # use quietmm_doc::*;
+    /// # doc(|mm| {
+    /// let space = mm.space(mm.create_space()?);
+    /// let heap = PageRange::new(PageNumber(0x400), 512);
+    /// space.map(heap, Backing::Anonymous, Prot::ReadWrite)?;
+    /// space.lock_on_fault(heap)?;
+    /// assert_eq!((space.locked_pages()?, space.residency(heap, &mut [0; 512])?), (512, 0));
+    /// # Ok(())
+    /// # });
+    /// ```
+    #[doc(alias = "MLOCK_ONFAULT")]
+    pub fn lock_on_fault(&self, range: PageRange) -> Result<(), Error> {
+        self.mm.root.locks.store(1, Ordering::Relaxed);
+        self.mark_locked(range, true)
+    }
+
     /// Lets reclaim take pages of a range again. May wait. No IPI.
     ///
     /// # Errors
@@ -76,13 +101,18 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// ```
     #[doc(alias = "munlock")]
     pub fn unlock(&self, range: PageRange) -> Result<(), Error> {
+        self.mark_locked(range, false)
+    }
+
+    /// Each VMA of a range is locked from now on, or is not, whatever is there of it.
+    fn mark_locked(&self, range: PageRange, locked: bool) -> Result<(), Error> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::Advise);
         let range = check_range(range)?;
         let (space, _alone) = mm.write_lock(id, range)?;
         let mut work = Work::begin(mm);
         mm.split_vmas(id, space, range, &mut work)?;
-        mm.each_part(space, range, &mut work, |vma| vma.end_lock(mm.platform(), false));
+        mm.each_part(space, range, &mut work, |vma| vma.end_lock(mm.platform(), locked));
         mm.merge_vmas(space, range, &mut work);
         Ok(())
     }

@@ -50,6 +50,30 @@ fn what_is_locked_stays_and_what_is_not_goes() {
     }
 }
 
+/// What is there stays, and what comes stays from then on; nothing is brought.
+#[test]
+fn a_lock_on_fault_keeps_what_is_there_and_what_comes() {
+    for policy in ["linux", "vanilla", "quiet"] {
+        let half_there = |mm: &Mm<'_>, id| {
+            mm.space(id).advise(pages(AT, 8), Advice::PageOut).unwrap();
+            mm.space(id).lock_on_fault(pages(AT + 4, 8)).unwrap();
+            assert_eq!((mm.space(id).locked_pages(), resident(mm, id, AT, 12)), (Ok(8), 4));
+            assert_eq!(mm.platform().read(mm, id, AT + 5), Ok(AT + 5));
+            mm.space(id).unlock(pages(AT + 9, 1)).unwrap();
+        };
+        let kept = stay(policy, None, half_there);
+        assert_eq!(kept, [5, 8, 10, 11], "{policy}");
+        assert!(stay(policy, Some(Rule::LockedStays), half_there).is_empty(), "{policy}");
+    }
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let (id, hole) = (anonymous(mm, 4), Error::NotMapped(PageNumber(AT + 4)));
+        assert_eq!(mm.space(id).lock_on_fault(pages(AT, 5)), Err(hole));
+        assert_eq!(mm.space(id).lock_on_fault(pages(AT, 0)), Err(Error::BadRange));
+        assert_eq!(mm.space(id).locked_pages(), Ok(0));
+    });
+}
+
 #[test]
 fn a_lock_brings_what_is_missing() {
     let host = Host::new(Setup { frames: 512, ..Setup::default() });

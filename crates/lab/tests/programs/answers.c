@@ -209,6 +209,15 @@ static int stays(void) {
     CHECK(madvise(pages, PAGE, MADV_DONTNEED) == -1 && errno == EINVAL && munlock(pages, PAGE) == 0 && madvise(pages, PAGE, MADV_DONTNEED) == 0);
     CHECK(told("/proc/self/status", "VmLck:") - before == 12 && munmap(pages + PAGE, PAGE) == 0 && told("/proc/self/status", "VmLck:") - before == 8);
     CHECK(mlock(pages, 3 * PAGE) == -1 && errno == ENOMEM && munlock(pages, 3 * PAGE) == -1 && errno == ENOMEM);
+    // What is to stay from when it is used on counts at once, and comes when it is used.
+    char *used = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(mlock2(used, 4 * PAGE, MLOCK_ONFAULT) == 0 && told("/proc/self/status", "VmLck:") - before == 24 && mincore(used, 4 * PAGE, there) == 0 && !(there[0] & 1));
+    used[PAGE] = 1;
+    CHECK(mincore(used, 4 * PAGE, there) == 0 && there[1] & 1 && !(there[2] & 1) && madvise(used, PAGE, MADV_DONTNEED) == -1 && munmap(used, 4 * PAGE) == 0);
+    CHECK(mlock2(used, 4 * PAGE, MLOCK_ONFAULT) == -1 && errno == ENOMEM && mlockall(MCL_FUTURE | MCL_ONFAULT) == 0);
+    used = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(told("/proc/self/status", "VmLck:") - before == 24 && mincore(used, 4 * PAGE, there) == 0 && !(there[0] & 1) && munmap(used, 4 * PAGE) == 0);
+    CHECK(mlock2(pages + 8 * PAGE, PAGE, 2) == -1 && errno == EINVAL && mlockall(MCL_ONFAULT) == -1 && errno == EINVAL);
     if (fork() == 0) {
         CHECK(told("/proc/self/status", "VmLck:") == 0);
         _exit(madvise(pages + 3 * PAGE, PAGE, MADV_DONTNEED) != 0);

@@ -48,7 +48,7 @@ use crate::frame::Frame;
 use crate::kernel::{Flow, Linux, RESTART, Unknown, is_again};
 use crate::layout::text;
 use crate::machine::Machine;
-use crate::process::Thread;
+use crate::process::{Lock, Thread};
 
 /// Whether a call that went well has set all registers itself.
 pub fn replaces_registers(number: u64) -> bool {
@@ -284,9 +284,9 @@ pub fn call<M: Machine>(
         n::process_vm_writev => linux.copy_remote(thread, all, true),
         n::mincore => linux.mincore(thread, all),
         n::msync => linux.msync(thread, all),
-        n::mlock => linux.mlock(thread, a, b, false),
+        n::mlock => linux.mlock(thread, a, b, Lock::All),
         n::mlock2 if c & !1 != 0 => Err(Errno::EINVAL),
-        n::mlock2 => linux.mlock(thread, a, b, c == 1),
+        n::mlock2 => linux.mlock(thread, a, b, if c == 1 { Lock::Used } else { Lock::All }),
         n::munlock => linux.munlock(thread, a, b),
         n::mlockall => linux.mlockall(thread, a, frame.registers.rsp),
         n::munlockall => linux.munlockall(thread),

@@ -13,7 +13,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn inherit(&self, space: SpaceId, layout: &mut Layout) -> Result<(), Error> {
         // Of what is locked, the copies are not.
         layout.areas.unlock_all();
-        layout.locks_more = false;
+        layout.locks_more = None;
         let special = rights::NOT_FORKED | rights::WIPED;
         if layout.areas.iter().all(|(_, area)| area.rights & special == 0) {
             return Ok(());

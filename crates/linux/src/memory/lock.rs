@@ -3,14 +3,14 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
-use quietmm::Error;
+use quietmm::{Error, SpaceId};
 
 use super::{ALL, pages, range, whole_pages};
 use crate::areas::{Area, PAGE, What, rights};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
-use crate::process::{Layout, Mapped, Memory, Thread, limit};
+use crate::process::{Layout, Lock, Mapped, Memory, Thread, limit};
 
 impl<M: Machine> Linux<'_, M> {
     /// Bytes that a program may lock: up to its limit. Of who may lock all, and has set no limit, a quarter of the memory: the rest is for others.
@@ -31,16 +31,24 @@ impl<M: Machine> Linux<'_, M> {
         if now.saturating_add(more) > most { Err(Errno::ENOMEM) } else { Ok(()) }
     }
 
+    /// Locks pages that are mapped.
+    pub(super) fn lock_pages(&self, space: SpaceId, range: &Range<u64>, lock: Lock) -> Result<(), Error> {
+        let space = self.mm.space(space);
+        match lock {
+            Lock::All => space.lock(pages(range)),
+            Lock::Used => space.lock_on_fault(pages(range)),
+        }
+    }
+
     /// Locks what lies in a range, up to the first hole or what cannot be had.
-    pub(super) fn lock(&self, memory: &Memory, range: Range<u64>) -> Result<(), Errno> {
+    pub(super) fn lock(&self, memory: &Memory, range: Range<u64>, lock: Lock) -> Result<(), Errno> {
         let mut at = range.start;
         while at < range.end {
             let next = memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)));
             let Some((start, area)) = next.filter(|(start, _)| *start == at) else {
                 return Err(Errno::ENOMEM);
             };
-            let locked = self.mm.space(memory.space).lock(pages(&(start..area.end)));
-            locked.map_err(|error| match error {
+            self.lock_pages(memory.space, &(start..area.end), lock).map_err(|error| match error {
                 Error::OutOfMemory => Errno::EAGAIN,
                 _ => Errno::ENOMEM,
             })?;
@@ -51,9 +59,8 @@ impl<M: Machine> Linux<'_, M> {
         Ok(())
     }
 
-    /// Pages stay in memory: up to the limit, whoever asks. With `used`, those that are used are to stay, from then on: they are there
-    /// when they are used, and may go again.
-    pub(crate) fn mlock(&self, thread: &Thread, at: u64, bytes: u64, used: bool) -> Answer {
+    /// Pages stay in memory: up to the limit, whoever asks.
+    pub(crate) fn mlock(&self, thread: &Thread, at: u64, bytes: u64, lock: Lock) -> Answer {
         let start = at & !(PAGE - 1);
         let range = range(start, whole_pages(bytes.wrapping_add(at - start)))?;
         let most = self.most_locked(thread);
@@ -78,11 +85,7 @@ impl<M: Machine> Linux<'_, M> {
         if range.is_empty() {
             return Ok(0);
         }
-        if used {
-            let covers = memory.layout.with(self.machine, |layout| layout.areas.covers(&range));
-            return if covers { Ok(0) } else { Err(Errno::ENOMEM) };
-        }
-        self.lock(&memory, range).map(|()| 0)
+        self.lock(&memory, range, lock).map(|()| 0)
     }
 
     pub(crate) fn munlock(&self, thread: &Thread, at: u64, bytes: u64) -> Answer {
@@ -136,11 +139,12 @@ impl<M: Machine> Linux<'_, M> {
         if flags & NOW != 0 && all > most {
             return Err(Errno::ENOMEM);
         }
-        memory.layout.with(self.machine, |layout| layout.locks_more = flags & (LATER | USED) == LATER);
-        if flags & (NOW | USED) == NOW {
+        let lock = if flags & USED != 0 { Lock::Used } else { Lock::All };
+        memory.layout.with(self.machine, |layout| layout.locks_more = (flags & LATER != 0).then_some(lock));
+        if flags & NOW != 0 {
             for part in parts {
                 // As much of it as can be had.
-                let _ = self.lock(&memory, part);
+                let _ = self.lock(&memory, part, lock);
                 if thread.is_dying() {
                     return Err(Errno::EINTR);
                 }
@@ -152,7 +156,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn munlockall(&self, thread: &Thread) -> Answer {
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {
-            layout.locks_more = false;
+            layout.locks_more = None;
             self.unlock(&memory, layout, &ALL)
         })?;
         Ok(0)
