@@ -24,7 +24,7 @@ impl Watch for Nobody {
 fn play(total: u64, pages: u64, events: u64) -> Stop {
     let mut machine = Machine::builtin("uma-8").unwrap().with_cpus(1).unwrap();
     machine.memory = MEMORY;
-    let sim = Sim::<false>::new(machine, 8, 1, None, &Nobody).unwrap();
+    let sim = Sim::<true>::new(machine, 8, 1, None, &Nobody).unwrap();
     let system = sim.system(Config::new(Policy::parse("linux").unwrap())).unwrap();
     let space = system.mm.create_space().unwrap();
     system.spawn("worker".into(), TaskKind::User(space), CpuId(0), move |system| {
