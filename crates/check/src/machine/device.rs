@@ -21,6 +21,16 @@ impl Machine {
         act == Act::DEVICE_FAILS
     }
 
+    /// Whoever asks a swap device for something asks one that is on, for a page that it has.
+    fn judge_asked(&self, store: Store, block: u64) {
+        let Store::Swap(device) = store else { return };
+        let has = self.devices.borrow().get(&device).copied().unwrap_or(0);
+        if block >= has {
+            let said = format!("page {block} is asked of swap device {device}, which has {has}");
+            self.fail(Violation::new("promise", self.current.get(), said));
+        }
+    }
+
     /// A page of a watched file, to which only programs write, is out: if it has changed, the file system had been asked. Whoever writes
     /// to it from here on asks anew.
     fn judge_leave(&self, to: Store, block: u64, content: &Content) {
@@ -43,6 +53,7 @@ impl Machine {
 impl BlockDevice for Machine {
     fn read(&self, from: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.point(Place::Disk, false);
+        self.judge_asked(from, block);
         let fails = self.device_fails();
         let set = |content| self.memory.state(frame).into_iter().for_each(|state| state.content.set(content));
         // Until it is there, and for good if it fails, there is something else.
@@ -67,6 +78,7 @@ impl BlockDevice for Machine {
 
     fn write(&self, to: Store, block: u64, frame: FrameNumber) -> Result<(), DeviceError> {
         self.point(Place::Disk, true);
+        self.judge_asked(to, block);
         self.note(|| What::GoesOut(to, block, frame));
         let content = self.memory.state(frame).map(|state| state.content.get()).unwrap_or_default();
         let device_wrote = || self.memory.state(frame).is_some_and(|state| state.device_wrote.replace(false));
@@ -109,6 +121,9 @@ impl BlockDevice for Machine {
         Ok(())
     }
     fn end(&self, store: Store) {
+        if let Store::Swap(device) = store {
+            self.devices.borrow_mut().remove(&device);
+        }
         self.disk.borrow_mut().retain(|key, _| key.0 != store);
         self.memory.end_store(store);
     }

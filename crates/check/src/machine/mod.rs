@@ -235,6 +235,8 @@ pub struct Machine {
     pub(crate) violation: RefCell<Option<Violation>>,
     pub(crate) log: RefCell<Option<Vec<LogEntry>>>,
     pub(crate) disk: RefCell<BTreeMap<(Store, u64), Content>>,
+    /// Swap devices that are on, and how many pages each has.
+    pub(crate) devices: RefCell<BTreeMap<u32, u64>>,
     /// Files whose file system is asked before a program writes, and pages for which it was and that were not written out since.
     pub(crate) asking: RefCell<BTreeSet<FileId>>,
     leave: RefCell<BTreeSet<(Store, u64)>>,
@@ -284,6 +286,7 @@ impl Machine {
             violation: RefCell::default(),
             log: RefCell::default(),
             disk: RefCell::default(),
+            devices: RefCell::default(),
             asking: RefCell::default(),
             leave: RefCell::default(),
             device_errors: Cell::new(0),

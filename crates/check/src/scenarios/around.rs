@@ -5,7 +5,7 @@ use quietmm::{Advice, Prot, Rule};
 use super::before::{AT, FIRST, backing, crowded, make_idle, own, showing, small};
 use super::reclaim::reclaims;
 use crate::scenario::Scenario;
-use crate::task::swap::{DEVICE, swapping};
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 use crate::task::{Task, range};
 
 pub(super) fn all() -> Vec<Scenario> {
@@ -175,15 +175,14 @@ fn lazy() -> Scenario {
     .watch(AT, 4)
     .shows(&[Rule::FlushBeforeDropReturns])
     .before(|task| {
-        task.swap_on(DEVICE);
+        task.swap_on(DEVICE, SLOTS);
         own(task, 2);
         task.settle();
         task.take_all_memory();
     })
     .cpu(|task| {
-        let id = task.space(0);
         task.forget(0, AT, 1);
-        task.must("free", |mm| mm.space(id).advise(range(AT, 1), Advice::Free));
+        task.advise(0, AT, 1, Advice::Free);
         let _ = task.write(0, AT);
     })
     .cpu(|task| {

@@ -4,7 +4,7 @@ use quietmm::{Advice, Rule, UserAccess};
 
 use super::before::spare;
 use crate::scenario::Scenario;
-use crate::task::swap::{DEVICE, swapping};
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 use crate::task::{Task, range};
 
 /// Where they lie.
@@ -53,7 +53,7 @@ fn reclaim() -> Scenario {
         .config(swapping)
         .before(|task| {
             // With room for all of them: whoever reclaims comes to an end soon.
-            task.must("swap_on", |mm| mm.swap().on(DEVICE, 1024, 0));
+            task.swap_on(DEVICE, 2 * SLOTS);
             small(task, 1);
             // Whoever reclaims finds these, whatever becomes of the others.
             task.create_file(8);

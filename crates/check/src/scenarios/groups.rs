@@ -5,7 +5,7 @@ use quietmm::{GroupId, Rule};
 use super::before::AT;
 use crate::scenario::Scenario;
 use crate::task::Task;
-use crate::task::swap::{DEVICE, swapping};
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![stock(), lists(), limit(), leaves()]
@@ -97,7 +97,7 @@ fn limit() -> Scenario {
     .shows(&[Rule::FlushBeforeIo, Rule::SwapInLocks])
     .watch(AT, 4)
     .before(|task| {
-        task.swap_on(DEVICE);
+        task.swap_on(DEVICE, SLOTS);
         member(task);
         task.run_in(0);
         task.promise(task.write(0, AT + 1).is_ok(), "there is room");

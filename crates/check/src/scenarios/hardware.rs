@@ -4,6 +4,7 @@ use quietmm::{Advice, Architecture, Entry, PageNumber, Prot, Rule};
 
 use super::before::{AT, FIRST, make_idle, own, showing, small, spare};
 use crate::scenario::Scenario;
+use crate::task::swap::{DEVICE, SLOTS};
 use crate::task::vmap::{BARE, kernel_range};
 use crate::task::{Task, range};
 
@@ -54,7 +55,7 @@ fn age_large() -> Scenario {
     .shows(&[Rule::LargeAgingFlushes])
     .repeats(&[33])
     .before(|task| {
-        task.must("swap_on", |mm| mm.swap().on(0, 512, 0));
+        task.swap_on(DEVICE, SLOTS);
         let space = task.create_space();
         task.create_file(8);
         task.map(space, LARGE, 512);
@@ -85,7 +86,7 @@ const USED: u64 = LARGE + 1;
 /// CPUs 0 and 2 run in a space with a large page, which was read and never written, and which aging has found idle. Memory is
 /// short.
 fn idle_large(task: &Task<'_>) {
-    task.must("swap_on", |mm| mm.swap().on(0, 1024, 0));
+    task.swap_on(DEVICE, 2 * SLOTS);
     let space = task.create_space();
     task.create_file(16);
     task.map(space, LARGE, 512);

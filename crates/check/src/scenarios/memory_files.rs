@@ -5,7 +5,7 @@ use quietmm::{Backing, Prot, Rule};
 use super::before::small;
 use crate::scenario::Scenario;
 use crate::task::Task;
-use crate::task::swap::{DEVICE, swapping};
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 
 /// Where the file is mapped.
 const AT: u64 = 0x11f8;
@@ -18,7 +18,7 @@ pub(super) fn all() -> Vec<Scenario> {
 
 /// Two spaces show a memory file, in which CPUs 1 and 2 run; both have written to all of its pages.
 fn written(task: &Task<'_>) {
-    task.swap_on(DEVICE);
+    task.swap_on(DEVICE, SLOTS);
     let file = task.create_memory_file(PAGES);
     for cpu in 1..3 {
         let space = task.create_space();

@@ -5,7 +5,7 @@ use quietmm::{Rule, UserAccess};
 use super::before::{AT, FIRST, SECOND, crowded, own, showing, small};
 use crate::scenario::Scenario;
 use crate::task::Task;
-use crate::task::swap::{DEVICE, swapping};
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![reclaim(), fork(), migrate(), unmap(), cut(), written_back()]
@@ -34,7 +34,7 @@ fn reclaim() -> Scenario {
             config.scan_batch = 2;
         })
         .before(|task| {
-            task.swap_on(DEVICE);
+            task.swap_on(DEVICE, SLOTS);
             own(task, 2);
             task.settle();
             task.take_all_memory();

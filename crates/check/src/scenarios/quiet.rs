@@ -8,7 +8,7 @@ use super::hardware;
 use super::reclaim::reclaims;
 use crate::scenario::Scenario;
 use crate::task::Task;
-use crate::task::swap::{DEVICE, swapping};
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
     let reclaim = vec![
@@ -282,7 +282,7 @@ fn kernel() -> Scenario {
 /// Anonymous pages whose accessed bits were cleared, and which CPUs 0 and 1 have written; some pages that nobody maps are left
 /// to take.
 fn idle_own(task: &Task<'_>) {
-    task.swap_on(DEVICE);
+    task.swap_on(DEVICE, SLOTS);
     task.create_file(16);
     own(task, 2);
     spare(task, 0, 12);

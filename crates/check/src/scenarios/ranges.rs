@@ -1,10 +1,11 @@
 //! Operations on ranges against programs that use them.
 
-use quietmm::{Prot, Rule};
+use quietmm::{Advice, Prot, Rule};
 
 use super::before::{AT, FIRST, SECOND, TO, backing, own, small};
 use crate::scenario::Scenario;
 use crate::task::Task;
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -24,6 +25,7 @@ pub(super) fn all() -> Vec<Scenario> {
         migrate_write(),
         migrate_share(),
         migrate_copy(),
+        migrate_free(),
         fork_write(),
         fork_unsure(),
         shoot_shoot(),
@@ -330,6 +332,34 @@ fn migrate_copy() -> Scenario {
         }
         task.give_back(8);
         task.as_cpu(1, reads);
+    })
+}
+
+fn migrate_free() -> Scenario {
+    two(
+        "migrate-free",
+        "a page moves to another node, while its space becomes the only one and says that it is not wanted",
+    )
+    .machine(|setup| (setup.frames, setup.nodes) = (384, 2))
+    .config(swapping)
+    .repeats(&[6])
+    .before(|task| {
+        task.swap_on(DEVICE, SLOTS);
+        own(task, 2);
+        task.fork(0);
+        task.settle();
+    })
+    .cpu(|task| task.migrate_all(0, FIRST, 2, 0))
+    .cpu(|task| {
+        task.promise(task.end(1).is_ok(), "nobody runs there");
+        task.forget(0, FIRST, 2);
+        task.advise(0, FIRST, 2, Advice::Free);
+    })
+    .after(|task| {
+        // The page is wanted again, and goes out with what is written now.
+        task.promise(task.write(0, FIRST).is_ok(), "it is mapped");
+        task.settle();
+        task.advise(0, FIRST, 1, Advice::PageOut);
     })
 }
 

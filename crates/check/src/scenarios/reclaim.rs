@@ -7,7 +7,7 @@ use super::before::{
 };
 use crate::scenario::Scenario;
 use crate::task::Task;
-use crate::task::swap::{DEVICE, swapping};
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -346,7 +346,7 @@ fn stall() -> Scenario {
     .config(|config| config.swap = true)
     .watch(AT, 4)
     .before(|task| {
-        task.swap_on(DEVICE);
+        task.swap_on(DEVICE, SLOTS);
         let space = task.create_space();
         task.map(space, AT, 4);
         task.run_in(space);
@@ -453,7 +453,7 @@ fn fork() -> Scenario {
     .shows(&[Rule::DeferredBeforeUnmapReturns, Rule::FlushBeforeForkReturns])
     .repeats(&[1])
     .before(|task| {
-        task.must("swap_on", |mm| mm.swap().on(0, 512, 0));
+        task.swap_on(DEVICE, SLOTS);
         task.create_file(8);
         let space = task.create_space();
         task.map(space, TO, 1);

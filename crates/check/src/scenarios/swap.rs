@@ -1,9 +1,11 @@
 //! Pages that go to swap and come back, against who uses, unmaps and ends them, and devices that fail.
 
-use quietmm::Rule;
+use std::ops::Range;
+
+use quietmm::{Advice, Rule};
 
 use crate::scenario::Scenario;
-use crate::task::swap::{DEVICE, swapping};
+use crate::task::swap::{DEVICE, SLOTS, swapping};
 use crate::task::{Task, range};
 
 /// The page that everything is about.
@@ -12,15 +14,32 @@ const AT: u64 = 0x11f8;
 const PAGES: u64 = 4;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![dirty(), clean(), fork(), errors(), unmap(), exit(), off(), unreadable(), family()]
+    vec![
+        dirty(),
+        clean(),
+        fork(),
+        errors(),
+        unmap(),
+        exit(),
+        off(),
+        other(),
+        back_while_dropped(),
+        unreadable(),
+        family(),
+    ]
 }
 
 /// Four pages in a space in which CPUs 1 and 2 run, both of which have written to them.
 fn written(task: &Task<'_>) {
-    task.swap_on(DEVICE);
+    written_by(task, 1..3);
+}
+
+/// The same of other CPUs.
+fn written_by(task: &Task<'_>, cpus: Range<u16>) {
+    task.swap_on(DEVICE, SLOTS);
     let space = task.create_space();
     task.map(space, AT, PAGES);
-    for cpu in 1..3 {
+    for cpu in cpus {
         task.as_cpu(cpu, |task| {
             task.run_in(space);
             let all = (AT..AT + PAGES).all(|page| task.write(space, page).is_ok());
@@ -169,7 +188,7 @@ fn exit() -> Scenario {
         .shows(&[Rule::SlotHeldWhileRead])
         .repeats(&[34])
         .before(|task| {
-            task.swap_on(DEVICE);
+            task.swap_on(DEVICE, SLOTS);
             for cpu in 1..3 {
                 let n = task.create_space();
                 task.map(n, AT, PAGES);
@@ -215,6 +234,49 @@ fn off() -> Scenario {
         .after(|task| task.give_back(usize::MAX))
 }
 
+fn other() -> Scenario {
+    Scenario::new(
+        "swap-other",
+        "pages go out while their device goes off, and another one comes in its place",
+        "linux",
+    )
+    .watch(AT, PAGES)
+    .config(swapping)
+    .before(|task| {
+        task.swap_on(DEVICE + 1, SLOTS);
+        // A CPU turns to the second one first.
+        written_by(task, 0..1);
+        task.settle();
+    })
+    .cpu(|task| task.advise(0, AT, 2, Advice::PageOut))
+    .cpu(|task| {
+        task.promise(task.swap_off(DEVICE).is_ok(), "all pages come back");
+        // Its slots have other numbers: beside the first one's there is no room.
+        task.swap_on(DEVICE + 2, 2 * SLOTS);
+    })
+}
+
+fn back_while_dropped() -> Scenario {
+    Scenario::new("swap-drop", "pages that are out are dropped while another CPU wants them back", "linux")
+        .cpus(3)
+        .watch(AT, PAGES)
+        .config(swapping)
+        .before(|task| {
+            written_by(task, 0..2);
+            task.swap_out(0, AT, PAGES);
+            task.give_back(8);
+        })
+        .cpu(|task| {
+            task.drop_pages(0, AT, 2);
+            task.forget(0, AT, 2);
+            task.promise(task.peek(0, AT) == Ok(0), "what was written is dropped");
+        })
+        .cpu(|task| {
+            let _ = (task.peek(0, AT), task.peek(0, AT + 1));
+        })
+        .after(squeeze)
+}
+
 /// Mappings without a page, so many that there is more than one slab of `anon_vma`s.
 const OTHERS: u64 = 40;
 const OTHERS_AT: u64 = 0x1000;
@@ -231,7 +293,7 @@ fn family() -> Scenario {
         config.scan_batch = 2;
     })
     .before(|task| {
-        task.swap_on(DEVICE);
+        task.swap_on(DEVICE, SLOTS);
         let space = task.create_space();
         task.run_in(space);
         (0..OTHERS).for_each(|n| task.map(space, OTHERS_AT + 2 * n, 1));

@@ -19,10 +19,15 @@ impl Task<'_> {
         self.must("protect", |mm| mm.space(id).protect(range(page, pages), prot));
     }
 
+    /// Says what pages will be used for.
+    pub fn advise(&self, n: usize, page: u64, pages: u64, advice: Advice) {
+        let id = self.space(n);
+        self.must("advise", |mm| mm.space(id).advise(range(page, pages), advice));
+    }
+
     /// Gives up what is in pages; of a file's pages that is nothing.
     pub fn drop_pages(&self, n: usize, page: u64, pages: u64) {
-        let id = self.space(n);
-        self.must("advise", |mm| mm.space(id).advise(range(page, pages), Advice::Drop));
+        self.advise(n, page, pages, Advice::Drop);
     }
 
     /// Moves pages elsewhere, with what was written there.
@@ -49,6 +54,13 @@ impl Task<'_> {
     pub fn migrate(&self, n: usize, page: u64, pages: u64, node: u16) -> u64 {
         let id = self.space(n);
         self.must("migrate", |mm| mm.space(id).migrate(range(page, pages), NodeId(node)))
+    }
+
+    /// Moves pages to frames of another node, whoever else shows them.
+    pub fn migrate_all(&self, n: usize, page: u64, pages: u64, node: u16) {
+        let (id, from) = (self.space(n), NodeSet::of(&[NodeId(0), NodeId(1)]).expect("two nodes"));
+        let _ =
+            self.must("migrate_all", |mm| mm.space(id).migrate_all(range(page, pages), from, NodeId(node)));
     }
 
     /// Moves all cached pages of a file to frames of another node.

@@ -7,7 +7,7 @@ use crate::task::Task;
 /// The number of the first swap device.
 pub const DEVICE: u32 = 7;
 /// Pages of a device: the fewest that there may be.
-const SLOTS: u64 = 512;
+pub const SLOTS: u64 = 512;
 
 /// The manager may swap.
 pub fn swapping(config: &mut Config) {
@@ -15,9 +15,10 @@ pub fn swapping(config: &mut Config) {
 }
 
 impl Task<'_> {
-    /// Begins to use a swap device.
-    pub fn swap_on(&self, device: u32) {
-        self.must("swap_on", |mm| mm.swap().on(device, SLOTS, 0));
+    /// Begins to use a swap device of so many pages.
+    pub fn swap_on(&self, device: u32, slots: u64) {
+        self.machine.devices.borrow_mut().insert(device, slots);
+        self.must("swap_on", |mm| mm.swap().on(device, slots, 0));
     }
 
     /// Brings back what is on a swap device, and uses it no more.
