@@ -88,14 +88,20 @@ impl<M: Machine> Linux<'_, M> {
         self.lock(&memory, range, lock).map(|()| 0)
     }
 
+    /// Up to the first hole.
     pub(crate) fn munlock(&self, thread: &Thread, at: u64, bytes: u64) -> Answer {
         let start = at & !(PAGE - 1);
         let range = range(start, whole_pages(bytes.wrapping_add(at - start)))?;
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {
-            let covers = range.is_empty() || layout.areas.covers(&range);
-            self.unlock(&memory, layout, &range)?;
-            if covers { Ok(0) } else { Err(Errno::ENOMEM) }
+            let mut hole = range.start;
+            while let Some((_, area)) =
+                layout.areas.first(&(hole..range.end)).filter(|(start, _)| *start == hole)
+            {
+                hole = area.end;
+            }
+            self.unlock(&memory, layout, &(range.start..hole))?;
+            if hole == range.end { Ok(0) } else { Err(Errno::ENOMEM) }
         })
     }
 
