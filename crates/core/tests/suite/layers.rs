@@ -246,21 +246,26 @@ impl House {
 
     /// Imports that are part of a circle, each with the folders of both files.
     fn round(&self) -> Vec<(String, [&Name; 2])> {
-        let imports: BTreeMap<_, _> = self.files.keys().map(|file| (file, self.imports(file))).collect();
-        let reaches = |from: &Name, goal: &Name| {
-            let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+        let names: Vec<&Name> = self.files.keys().collect();
+        let numbers: BTreeMap<&Name, usize> = names.iter().enumerate().map(|(n, name)| (*name, n)).collect();
+        let imports: Vec<Vec<usize>> =
+            names.iter().map(|here| self.imports(here).iter().map(|to| numbers[to]).collect()).collect();
+        let reached = |from: usize| {
+            let (mut seen, mut next) = (vec![false; names.len()], vec![from]);
             while let Some(at) = next.pop() {
-                if seen.insert(at) {
+                if !std::mem::replace(&mut seen[at], true) {
                     next.extend(&imports[at]);
                 }
             }
-            seen.contains(goal)
+            seen
         };
+        let reached: Vec<Vec<bool>> = (0..names.len()).map(reached).collect();
         let mut found = Vec::new();
-        for (here, all) in &imports {
-            for to in all.iter().filter(|to| reaches(to, here)) {
-                let folders = [here, to].map(|file| &self.files[file].folder);
-                found.push((format!("{} imports from {}", here.join("::"), to.join("::")), folders));
+        for (here, all) in imports.iter().enumerate() {
+            for &to in all.iter().filter(|&&to| reached[to][here]) {
+                let both = [names[here], names[to]];
+                let import = both.map(|file| file.join("::")).join(" imports from ");
+                found.push((import, both.map(|file| &self.files[file].folder)));
             }
         }
         found

@@ -63,6 +63,9 @@ pub fn every_third(place: Place) -> Place {
     }
 }
 
+/// With a rule broken one of so many places is played; all of them in `make soak`.
+const CONTROLS: u32 = 3;
+
 thread_local! {
     /// Which of all places are played, where no rule is broken: each so many of them, from this one on.
     static PLACES: std::cell::Cell<(u32, u32)> = const { std::cell::Cell::new((0, 1)) };
@@ -112,7 +115,12 @@ fn each<R>(
     case: &dyn Fn(&Mm<'_>, Place) -> R,
 ) -> Cases<R> {
     let fell = std::cell::Cell::new(0);
-    let (part, parts) = if broken.is_none() { PLACES.get() } else { (0, 1) };
+    let (part, parts) = match broken {
+        None => PLACES.get(),
+        // A control fails at many of them.
+        Some(_) if !super::soaks() => (0, CONTROLS),
+        Some(_) => (0, 1),
+    };
     let (results, hung) = everywhere_as(setup, config, broken, |mm, n| {
         // Only from `race` on is anything placed.
         mm.platform().all_placed();
