@@ -286,10 +286,11 @@ impl Frame {
         self.index.set(p, 0);
     }
 
-    /// Makes the frame the lock and the count of a table that nobody sees yet.
+    /// Makes the frame the lock and the count of a table that nobody sees yet, and that has no spares: of a slab there may be something left.
     pub fn prepare_table<P: Hooks>(&self, p: &P) {
         self.link.clear(p);
         self.refs.set(p, 0);
+        self.maps.set(p, 0);
     }
 }
 

@@ -571,3 +571,28 @@ fn a_fault_for_what_is_permitted_leaves_it_large() {
         end(mm, &[id], file);
     });
 }
+
+/// What a frame was before says nothing of the table that lies in it now: a slab of mappings counts its slots where a table says where its
+/// spares are.
+#[test]
+fn a_table_where_a_slab_was_has_no_spares() {
+    let host = Host::new(setup(1));
+    host.run(config("linux"), |mm| {
+        let (id, file) = large(mm, shared, Prot::ReadWrite);
+        let other = mm.create_space().unwrap();
+        let map = |page| mm.space(other).map(pages(page, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        let apart = (0..200).map(|n| 0x1000 + 2 * n);
+        apart.clone().for_each(map);
+        apart.for_each(|page| mm.space(other).unmap(pages(page, 1)).unwrap());
+        // Each in a GiB of its own, with a table of large entries.
+        for gib in 1..=20 {
+            map(gib << 18);
+            assert_eq!(write(mm, other, gib << 18, gib), Ok(()));
+        }
+        assert_eq!(mm.space(other).usage().unwrap().tables, 1 + 1 + 2 * 20);
+        assert_eq!(settled(mm).broken, None);
+        mm.space(id).switch_to().unwrap();
+        assert!(holds(mm, id));
+        end(mm, &[id, other], file);
+    });
+}
