@@ -112,8 +112,12 @@ fn word_in<P: Platform>(p: &P, directory: FrameNumber, slab: u32) -> &Word32 {
     unsafe { &*at.add((slab % PER_DIRECTORY) as usize) }
 }
 
+/// Names nothing, and is not free: its slab may come back.
+const HIDDEN: u32 = u32::MAX;
+
 fn named(word: u32) -> Option<FrameNumber> {
-    word.checked_sub(1).map(FrameNumber)
+    let frame = word.wrapping_sub(1);
+    (frame < HIDDEN - 1).then_some(FrameNumber(frame))
 }
 
 impl<T: Pooled> Pool<T> {
@@ -450,14 +454,34 @@ impl<T: Pooled> Pool<T> {
         frames.get(directory).refs.fetch_add(p, 1, Ordering::Relaxed);
     }
 
-    /// The other way round: nobody finds it from here on. Gives its directory too, if that has no other slab, and may go.
+    /// The word of the directory of a slab, and the slab's own in that directory. Under the lock.
+    fn words_of<'a, P: Platform>(&'a self, mm: &Manager<'a, P>, n: FrameNumber) -> [&'a Word32; 2] {
+        let (p, number) = (mm.platform(), mm.memmap().get(n).owner.get(mm.platform()));
+        let word = &self.directories[(number / PER_DIRECTORY) as usize];
+        [word, word_in(p, FrameNumber(word.get(p) - 1), number)]
+    }
+
+    /// Nobody finds a slab in which nothing is in use from here on. Its number stays its own until it is withdrawn, or
+    /// [comes back](Self::show). Under the lock.
+    fn hide<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber) {
+        self.idle.remove(mm.platform(), &mm.memmap(), n);
+        let [_, own] = self.words_of(mm, n);
+        own.set(mm.platform(), HIDDEN);
+    }
+
+    fn show<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber) {
+        let [_, own] = self.words_of(mm, n);
+        // Release: as in `name`.
+        own.store(mm.platform(), n.0 + 1, Ordering::Release);
+        self.idle.push_front(mm.platform(), &mm.memmap(), n);
+    }
+
+    /// A slab that is hidden goes. Gives its directory too, if that has no other slab, and may go. Under the lock.
     fn withdraw<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber) -> Option<FrameNumber> {
         let (p, frames) = (mm.platform(), mm.memmap());
-        let number = frames.get(n).owner.get(p);
-        self.idle.remove(p, &frames, n);
-        let word = &self.directories[(number / PER_DIRECTORY) as usize];
+        let [word, own] = self.words_of(mm, n);
         let directory = FrameNumber(word.get(p) - 1);
-        word_in(p, directory, number).set(p, 0);
+        own.set(p, 0);
         self.slabs.set(p, self.slabs.get(p) - 1);
         let count = &frames.get(directory).refs;
         count.set(p, count.get(p) - 1);
@@ -509,7 +533,10 @@ impl<T: Pooled> Pool<T> {
         while self.idle.len(p) > 1 && surplus.as_slice().len() + 2 <= FrameVec::MOST {
             let n = self.idle.first(p);
             surplus.push(n);
-            self.withdraw(mm, n).into_iter().for_each(|directory| surplus.push(directory));
+            self.hide(mm, n);
+            if T::GOES == Goes::AtOnce {
+                self.withdraw(mm, n).into_iter().for_each(|directory| surplus.push(directory));
+            }
         }
     }
 
@@ -518,14 +545,17 @@ impl<T: Pooled> Pool<T> {
         if surplus.as_slice().is_empty() {
             return;
         }
-        if T::GOES == Goes::AtOnce || nobody_reads(mm) {
-            return mm.free_all(surplus.as_slice());
+        let mut goes = true;
+        if T::GOES != Goes::AtOnce {
+            goes = nobody_reads(mm);
+            let _guard = self.lock.lock(mm);
+            for &n in surplus.as_slice() {
+                // Directories stay.
+                if goes { _ = self.withdraw(mm, n) } else { self.show(mm, n) }
+            }
         }
-        let _guard = self.lock.lock(mm);
-        for &n in surplus.as_slice() {
-            // Directories stay, and a number was just given up.
-            let Ok(number) = self.free_number(mm) else { return };
-            self.publish(mm, n, number);
+        if goes {
+            mm.free_all(surplus.as_slice());
         }
     }
 

@@ -3,17 +3,17 @@
 use crate::machine;
 
 use machine::race::{Place, at_every_touch, race};
-use machine::showing::ANON;
+use machine::showing::{ANON, shared};
 use machine::swapping::{anonymous, swapping};
-use machine::{Mm, Setup, pages};
+use machine::{Host, Mm, Setup, pages};
 use quietmm::platform::Cpus as _;
-use quietmm::{Advice, Config, Prot, SpaceId};
+use quietmm::{Advice, Config, Error, PageNumber, Prot, SpaceId, UserAccess};
 
 const AT: u64 = machine::swapping::AT;
 /// Of many VMAs, each apart from the next.
 const MANY: u64 = 0x8000;
-/// More than two slabs have.
-const COUNT: u64 = 90;
+/// In a slab.
+const PER_SLAB: u64 = 32;
 
 fn map(mm: &Mm<'_>, id: SpaceId, n: u64) {
     mm.space(id).map(pages(MANY + 2 * n, 1), ANON, Prot::ReadWrite).unwrap();
@@ -23,15 +23,18 @@ fn unmap(mm: &Mm<'_>, id: SpaceId, n: u64) {
     mm.space(id).unmap(pages(MANY + 2 * n, 1)).unwrap();
 }
 
-/// A space with one VMA in a slab of its own, and another slab in which none is left.
+/// A space with one VMA in a slab of its own, and another slab in which none is left. The number behind these was a slab's that went. There is one VMA
+/// elsewhere.
 fn one_of_many(mm: &Mm<'_>) -> SpaceId {
     let id = mm.create_space().unwrap();
-    (0..COUNT).for_each(|n| map(mm, id, n));
-    (1..COUNT).for_each(|n| unmap(mm, id, n));
+    (0..PER_SLAB - 1).for_each(|n| map(mm, id, 1000 + n));
+    (0..3 * PER_SLAB).for_each(|n| map(mm, id, n));
+    (1..3 * PER_SLAB).for_each(|n| unmap(mm, id, n));
     id
 }
 
-/// While CPU 2 looks for who maps a page, CPU 0 gives the last slot of a slab back, and CPU 1 takes some and gives them back.
+/// While CPU 2 looks for who maps a page, CPU 0 gives the last slot of a slab back, and CPU 1 takes some, more than there are in a slab, and gives one
+/// back. It remembers the VMA that CPU 0 gives back, and looks for it in every other case.
 #[test]
 fn slabs_that_are_put_back_are_put_back_by_one_at_a_time() {
     let setup = Setup { cpus: 4, frames: 1024, ..Setup::default() };
@@ -45,6 +48,8 @@ fn slabs_that_are_put_back_are_put_back_by_one_at_a_time() {
             assert_eq!(host.read(mm, id, AT), Ok(AT));
         });
         let (many, other) = (one_of_many(mm), mm.create_space().unwrap());
+        let touch = || mm.space(many).fault(PageNumber(MANY).addr(), UserAccess::Read);
+        host.on(1, touch).unwrap();
         // It answers nobody.
         host.on(3, || assert!(host.irqs_off()));
         host.place();
@@ -58,7 +63,10 @@ fn slabs_that_are_put_back_are_put_back_by_one_at_a_time() {
                     place,
                     || unmap(mm, many, 0),
                     || {
-                        (0..3).for_each(|n| map(mm, other, n));
+                        if matches!(place, Place::Touch(n) if n % 2 == 1) {
+                            assert!(matches!(touch(), Ok(()) | Err(Error::NotMapped(_))));
+                        }
+                        (0..=PER_SLAB).for_each(|n| map(mm, other, n));
                         unmap(mm, other, 1);
                     },
                 );
@@ -70,4 +78,57 @@ fn slabs_that_are_put_back_are_put_back_by_one_at_a_time() {
         looks
     });
     assert!(cases.results.len() > 50 && cases.results.iter().all(|&looks| looks));
+}
+
+/// Slabs that a directory names.
+const NAMED: u64 = 1024;
+
+/// A slab that is put back keeps its number: others may have made slabs meanwhile, and no directory for more numbers is to be had where a slot is given
+/// back.
+#[test]
+fn a_slab_that_is_put_back_keeps_its_number() {
+    let host = Host::new(Setup { cpus: 4, frames: 2048, ..Setup::default() });
+    host.patient.set(true);
+    host.run(Config { lru_batch: 1, ..swapping("linux+unmap=per-page") }, |mm| {
+        mm.swap().on(0, 512, 0).unwrap();
+        let id = anonymous(mm, 2);
+        host.on(3, || mm.space(id).switch_to().unwrap());
+        // With the VMA of that space, and those that come, a directory is full.
+        let (file, many, other) =
+            (mm.create_file(1).unwrap(), mm.create_space().unwrap(), mm.create_space().unwrap());
+        let map = |id, n| mm.space(id).map(pages(MANY + 2 * n, 1), shared(file), Prot::Read).unwrap();
+        let some = 0..PER_SLAB;
+        (100..99 + (NAMED - 2) * PER_SLAB).for_each(|n| map(many, n));
+        // CPU 2 looks for who maps a page. CPU 0 gives the last slot of a slab back, the second one in which nothing is in use, and CPU 1 takes
+        // one more than there are in a slab when CPU 0 has come so far.
+        let round = |place: Option<u32>| {
+            some.clone().chain([PER_SLAB]).for_each(|n| map(many, n));
+            some.clone().for_each(|n| unmap(mm, many, n));
+            host.on(3, || assert!(host.read(mm, id, AT) == Ok(AT) && host.irqs_off()));
+            host.place();
+            let before = host.touches_of(0);
+            let look = || mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+            host.aside(2, look, |looks| {
+                assert!(host.resume_one(looks));
+                let give = || unmap(mm, many, PER_SLAB);
+                match place {
+                    None => give(),
+                    Some(n) => race(mm, Place::Touch(n), give, || {
+                        some.clone().chain([PER_SLAB]).for_each(|n| map(other, n));
+                    }),
+                }
+                host.on(3, || host.irqs_on());
+            });
+            host.all_placed();
+            let touches = host.touches_of(0) - before;
+            let pools = mm.validate().pools;
+            if place.is_some() {
+                some.clone().chain([PER_SLAB]).for_each(|n| unmap(mm, other, n));
+            }
+            (touches, pools)
+        };
+        let (touches, pools) = round(None);
+        // From the end on: up to where the slab is nowhere, and CPU 1 has to make one, it finds room in that.
+        assert!((0..touches).rev().step_by(4).any(|n| round(Some(n)).1 > pools));
+    });
 }
