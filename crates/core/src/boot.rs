@@ -12,8 +12,10 @@ use crate::kind::Kind;
 use crate::memmap::{FrameTable, MAX_ORDER, SECTION, Sections, Slot};
 use crate::percpu::{CpuSlot, ZoneLists};
 use crate::platform::Platform;
+use crate::policy::Free;
 use crate::reclaim::{Bucket, GroupLists, Node, PER_BUCKET, Shadows};
 use crate::root::Root;
+use crate::space::Parked;
 use crate::zeroed::Zeroed;
 
 /// The most regions, each of which becomes a zone, those that may come later too.
@@ -24,6 +26,8 @@ pub(crate) struct Carved<'p> {
     pub frames: FrameTable<'p>,
     pub zones: &'p [&'p Zone],
     pub cpus: &'p [&'p CpuSlot],
+    /// Of each CPU, where operations park what they take out; empty where they do not.
+    pub parked: &'p [&'p Parked],
     /// By node; `None` for a node with neither memory nor CPUs is never asked for.
     pub nodes: &'p [Option<&'p Node>; MAX_NODES],
     /// For each node the zones in the order in which an allocation tries them.
@@ -200,6 +204,7 @@ pub(crate) fn carve<'p, P: Platform>(
     }
     let mut first = with(0, &at);
     let cpus = first.carve::<&'p CpuSlot>(cpu_count)?;
+    let parked = first.carve::<&'p Parked>(if config.policy.free == Free::Sweep { cpu_count } else { 0 })?;
     at[0] = first.next;
     for (c, place_of_slot) in cpus.iter_mut().enumerate() {
         let index = place(p.node_of(CpuId(c as u16)));
@@ -207,6 +212,9 @@ pub(crate) fn carve<'p, P: Platform>(
         let slot = &carver.zeroed::<CpuSlot>(1)?[0];
         slot.pages.init(p, carver.zeroed::<ZoneLists>(zone_count)?);
         place_of_slot.write(slot);
+        if let Some(place) = parked.get_mut(c) {
+            place.write(&carver.zeroed(1)?[0]);
+        }
         at[index] = carver.next;
     }
     let mut group_lists = [None; MAX_NODES];
@@ -269,13 +277,18 @@ pub(crate) fn carve<'p, P: Platform>(
         mark(p, frames, i, region, used as u32);
     }
     // SAFETY: all elements were written.
-    let (cpus, fallback) = unsafe {
-        (&*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]), &*(core::ptr::from_mut(order) as *const [u8]))
+    let (cpus, parked, fallback) = unsafe {
+        (
+            &*(core::ptr::from_mut(cpus) as *const [&'p CpuSlot]),
+            &*(core::ptr::from_mut(parked) as *const [&'p Parked]),
+            &*(core::ptr::from_mut(order) as *const [u8]),
+        )
     };
     Ok(Carved {
         frames,
         zones: zone_list,
         cpus,
+        parked,
         nodes: node_list,
         fallback,
         root,

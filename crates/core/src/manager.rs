@@ -7,7 +7,7 @@ use crate::cpu::CpuId;
 use crate::cpumask::CpuMask;
 use crate::error::Error;
 use crate::event::{Counter, Event};
-use crate::frame::{AllocFrom, Zone, own};
+use crate::frame::{AllocFrom, Zone};
 use crate::group::Groups;
 use crate::handle::GroupSlot;
 use crate::memmap::FrameTable;
@@ -28,8 +28,6 @@ pub struct Manager<'p, P: Platform> {
     pub(crate) root: &'p Root,
     kernel_root: FrameNumber,
     pub(crate) vmap: Option<KernelRange<'p>>,
-    /// Of each CPU, where operations park what they take out.
-    pub(crate) parked: &'p [Parked],
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
@@ -101,8 +99,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let carved = boot::carve(p, regions, &config)?;
         let root = carved.root;
-        let mut mm =
-            Manager { p, config, carved, root, kernel_root: FrameNumber::NONE, vmap: None, parked: &[] };
+        let mut mm = Manager { p, config, carved, root, kernel_root: FrameNumber::NONE, vmap: None };
         root.init(p);
         mm.nodes().for_each(|node| node.init(p));
         mm.carved.group_lists.iter().flatten().for_each(|lists| lists.init(p));
@@ -111,9 +108,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         mm.kernel_root = crate::paging::table::make_table(&mm, AllocFrom::NOW, GroupSlot::NONE)
             .map_err(|_| Error::TooLittleMemory)?;
         p.prepare_root(mm.kernel_root);
-        if mm.parks() {
-            mm.parked = own(&mm, p.possible_cpus() as usize)?;
-        }
         mm.vmap = config.vmap.map(|range| KernelRange::new(&mm, range)).transpose()?;
         // Reclaim must not need a frame to begin: the first batches exist before memory runs short.
         let batch = mm.root.batches.reserve(&mm, AllocFrom::NOW).map_err(|_| Error::TooLittleMemory)?;
@@ -238,6 +232,11 @@ impl<'p, P: Platform> Manager<'p, P> {
     #[inline(always)]
     pub(crate) fn slot(&self, cpu: CpuId) -> &'p CpuSlot {
         self.carved.cpus[cpu.index()]
+    }
+
+    /// Of each CPU, where operations park what they take out; empty where they do not.
+    pub(crate) fn parked(&self) -> &'p [&'p Parked] {
+        self.carved.parked
     }
 
     #[inline(always)]

@@ -150,9 +150,6 @@ impl<P: Platform> Manager<'_, P> {
             + root.files.frames(self)
             + root.batches.frames(self)
             + root.later_frames.get(p);
-        if self.parks() {
-            audit.pools += 1 << crate::frame::order_of::<crate::space::Parked>(self.parked.len());
-        }
         audit.batches = self.batches_in_use();
         let (mut cached, mut out, mut out_good, mut trees_good) = (0, 0, true, true);
         for id in self.live_files() {

@@ -140,7 +140,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     fn try_park(&self, cpu: CpuId, frames: &FrameVec) -> Option<(u64, u32)> {
-        let (p, frames, parked) = (self.platform(), frames.as_slice(), &self.parked[cpu.index()]);
+        let (p, frames, parked) = (self.platform(), frames.as_slice(), self.parked()[cpu.index()]);
         let _guard = parked.lock.lock(self);
         let until = self.epoch() + 1;
         let fits =
@@ -159,7 +159,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Lets go of what a CPU has parked and whose sweep is over; says whether something is left. No IPI. Any context but an
     /// interrupt handler.
     fn free_swept(&self, cpu: CpuId) -> bool {
-        let (p, parked) = (self.platform(), &self.parked[cpu.index()]);
+        let (p, parked) = (self.platform(), self.parked()[cpu.index()]);
         let mut left = false;
         for part in &parked.parts {
             // A hint: whoever parks something more does not wait for it here.
@@ -191,7 +191,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return;
         }
         let free = || {
-            let cpus = (0..self.parked.len()).map(|cpu| CpuId(cpu as u16));
+            let cpus = (0..self.parked().len()).map(|cpu| CpuId(cpu as u16));
             cpus.filter(|&cpu| self.free_swept(cpu)).count() > 0
         };
         self.sweep_is_over();
@@ -247,7 +247,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Frames that are parked, for a look at a quiet system.
     pub(crate) fn parked_frames(&self) -> u64 {
-        let parts = self.parked.iter().flat_map(|parked| &parked.parts);
+        let parts = self.parked().iter().flat_map(|parked| &parked.parts);
         parts.map(|part| u64::from(part.len.get(self.platform()))).sum()
     }
 }

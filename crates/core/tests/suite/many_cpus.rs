@@ -6,7 +6,7 @@ use crate::machine;
 use machine::{Happened, Host, Mm, Setup, bare, pages, pcp, settled};
 use quietmm::{
     AllocFrom, Backing, Certainty, Config, Counter, CpuId, CpuSet, Error, FrameNumber, NodeId, PageNumber,
-    Prot, Region, SpaceId,
+    PageRange, Prot, Region, SpaceId,
 };
 
 const AT: u64 = 0x1000;
@@ -348,4 +348,22 @@ fn a_batch_remembers_nobody_of_the_one_before() {
             assert_eq!(interrupted(&host), [at as u16 + 1]);
         }
     });
+}
+
+/// What each CPU has for itself is there for as many as there may be, whatever the policy.
+#[test]
+fn there_is_a_manager_for_so_many_cpus_with_every_policy() {
+    for policy in ["linux", "vanilla", "quiet", "linux+free=sweep", "quiet+free=sweep+drain=remote"] {
+        let host = Host::new(large());
+        let range = PageRange::new(PageNumber::KERNEL_START, 1 << 24);
+        host.run(Config { vmap: Some(range), groups: 2, ..bare(policy) }, |mm| {
+            let id = shared(mm, 2, &SOME);
+            for asks in SOME {
+                host.on(asks, || mm.space(id).unmap(pages(AT, 1)).unwrap());
+                mm.space(id).map(pages(AT, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+                host.on(asks, || host.write(mm, id, AT, 7)).unwrap();
+            }
+            assert_eq!(settled(mm).broken, None, "{policy}");
+        });
+    }
 }
