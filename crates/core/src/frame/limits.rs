@@ -77,6 +77,7 @@ impl Limits {
     /// These count from now on, however much memory there is.
     pub fn choose<P: Platform>(&self, p: &P, limits: ListLimits) {
         self.shared.set(p, 0);
+        self.large.set(p, 0);
         self.set(p, limits);
     }
 

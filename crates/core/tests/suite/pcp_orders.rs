@@ -372,18 +372,25 @@ fn large_pages_on_lists_are_found_by_whoever_needs_them() {
     }
 }
 
-/// Who says how much is kept is heard for large pages too: those that fit.
+/// Who says how much is kept is heard for large pages too, at the start or later: those that fit.
 #[test]
 fn limits_that_are_set_hold_for_large_pages() {
     for (high, kept) in [(511, 0), (512, 1), (1023, 1), (1024, 2), (3000, 5)] {
-        let host = Host::new(large(1));
-        host.run(config("linux", 1, high), |mm| {
-            settled(mm);
-            let blocks = take_large(mm, 5);
-            mm.frames().drain_here();
-            give_back(mm, blocks);
-            assert_eq!(mm.frames().on_lists() / 512, kept, "at most {high}");
-        });
+        for at_start in [true, false] {
+            let host = Host::new(large(1));
+            let limits = ListLimits { batch: 1, high };
+            let page_lists = at_start.then_some(limits);
+            host.run(Config { page_lists, ..bare("linux") }, |mm| {
+                settled(mm);
+                if !at_start {
+                    mm.frames().set_list_limits(NodeId(0), limits).unwrap();
+                }
+                let blocks = take_large(mm, 5);
+                mm.frames().drain_here();
+                give_back(mm, blocks);
+                assert_eq!(mm.frames().on_lists() / 512, kept, "at most {high}, from the start: {at_start}");
+            });
+        }
     }
 }
 
