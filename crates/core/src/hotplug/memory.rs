@@ -148,8 +148,8 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
     }
 
     /// Empties the block as far as it can, and takes it offline if nothing of it is in use any more. With interrupts on
-    /// and no lock held; may wait. IPIs: where something of it is in use, one per other CPU that is online; one batch for up to 32 pages that are
-    /// mapped, and one for each that cannot move.
+    /// and no lock held; may wait. IPIs: where something of it is in use, one per other CPU that is online, and another where frames of
+    /// [`Vmap::free`](crate::Vmap::free) wait for a flush; one batch for up to 32 pages that are mapped, and one for each that cannot move.
     ///
     /// # Errors
     /// What is left, with the block still isolated: to be tried again when it may have been freed, or cancelled.
@@ -246,6 +246,10 @@ impl<'p, P: Platform> Manager<'p, P> {
             mm.drain_lru_batches();
         }
         mm.unpark(work);
+        if offline && zone.lock(mm).left() < FRAMES {
+            // What was freed with its kernel addresses, and waits for their flush. Who wants memory in one piece looks for none with kernel frames.
+            mm.purge_frames(1, true);
+        }
         if P::SPACES {
             mm.move_pages_out(first, work);
         }

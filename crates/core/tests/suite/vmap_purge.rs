@@ -2,11 +2,11 @@
 
 use crate::machine;
 
-use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel};
+use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel, next};
 use machine::race::{at_every_touch, race};
 use machine::swapping::take_free;
 use machine::{Happened, Host, Setup, counted, exhaust, give_back, pages, ticks};
-use quietmm::{AllocFrom, Backing, Config, Counter, Error, PageRange, Prot};
+use quietmm::{AllocFrom, Backing, Config, Counter, Error, FrameNumber, PageRange, Prot};
 
 #[test]
 fn a_purge_is_asked_for_at_the_threshold_and_done_by_who_maps_at_twice_that() {
@@ -341,4 +341,22 @@ fn a_sweep_in_the_place_of_another_counts_those_who_took_part_in_that_one() {
         free(mm, list);
     });
     assert!(cases.results.len() > 20);
+}
+
+/// What was freed and waits for a flush keeps no memory from going offline.
+#[test]
+fn frames_that_wait_go_with_memory_that_goes_offline() {
+    for policy in ["linux", "linux+vmap=sweep"] {
+        let host = host(2);
+        host.run(kernel(policy, 8192), |mm| {
+            let all = mm.vmap().alloc(3000, BARE, RW).unwrap();
+            let lies_in = |page| mm.vmap().frame_at(next(all.start, page)).unwrap().0 / 1024 * 1024;
+            let count = |block: &FrameNumber| (0..all.pages).filter(|&page| lies_in(page) == block.0).count();
+            let full = mm.frames().blocks().find(|block| count(block) == 1024).expect("of 3000 frames");
+            mm.vmap().free(all.start).unwrap();
+            let leaving = mm.frames().begin_offline(full).unwrap();
+            let block = mm.frames().finish_offline(leaving).expect("nobody uses it");
+            mm.frames().bring_online(block);
+        });
+    }
 }
