@@ -251,6 +251,9 @@ impl Frame {
         self.state.fetch_or(p, flag::LOCKED, Ordering::Acquire) & flag::LOCKED == 0
     }
 
+    /// What an anonymous page names as its `anon_vma` that was read from swap, until some range shows it: no `anon_vma`'s handle.
+    pub const NO_OWNER: u32 = u32::MAX;
+
     /// The references to a page that only its cache and the caller hold.
     pub const CACHE_AND_CALLER: u32 = 2;
 

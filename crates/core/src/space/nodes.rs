@@ -14,7 +14,7 @@ use crate::charge::charge;
 use crate::error::Error;
 use crate::frame::AllocFrom;
 use crate::handle::SpaceId;
-use crate::memmap::{Frame, flag};
+use crate::memmap::Frame;
 use crate::paging::NodePolicy;
 use crate::platform::Platform;
 use crate::pool::Reading;
@@ -217,10 +217,9 @@ impl<P: Platform> Manager<'_, P> {
         let (p, frame) = (self.platform(), self.memmap().get(n));
         let mut set = NodeSet::ALL;
         if self.root.placed.load(Ordering::Relaxed) != 0 && self.is_swappable(n) {
-            let state = frame.state.get(p);
-            if state & flag::AHEAD != 0 {
-                // Which ranges will show it is not known yet; it came where the page did beside which it was read.
-                return NodeSet::of(&[Frame::node_of(state)]).unwrap_or_default();
+            if frame.owner.get(p) == Frame::NO_OWNER {
+                // It was read, and which ranges will show it is not known yet. It came where they want it, or where the page did beside which it was read.
+                return NodeSet::of(&[Frame::node_of(frame.state.get(p))]).unwrap_or_default();
             }
             let reading = Reading::begin(self);
             if let Some(anon_vma) = self.root.anon_vmas.read(&reading, frame.owner.get(p)) {

@@ -121,7 +121,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         };
         charge.put_on(n);
         let frame = self.memmap().get(n);
-        frame.owner.set(p, 0);
+        frame.owner.set(p, Frame::NO_OWNER);
         frame.index.set(p, 0);
         frame.maps.set(p, 0);
         frame.refs.set(p, 2);

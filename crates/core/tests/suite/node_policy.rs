@@ -10,7 +10,7 @@ use machine::swapping::swapping;
 use machine::{Host, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::{
     Advice, AllocFrom, Backing, Config, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber,
-    Prot, Region, SpaceId,
+    PageRange, Prot, Region, SpaceId,
 };
 
 const BASE: u32 = 0xfc00;
@@ -412,6 +412,47 @@ fn what_was_read_ahead_stays_on_the_node_on_which_it_came() {
         assert_eq!(mm.platform().read(mm, id, AT + 1), Ok(AT + 1));
         assert_eq!(node_of(mm, id, AT + 1), 2);
         give_back(mm, others);
+        assert_eq!(mm.validate().broken, None);
+    });
+}
+
+/// The same of a page that was read for a space which dropped it meanwhile: another is to have it, and does not show it yet.
+#[test]
+fn what_is_read_and_shown_nowhere_yet_stays_on_the_node_on_which_it_came() {
+    with(|mm| {
+        mm.swap().on(7, 4096, 0).unwrap();
+        // The first ranges that there are, one of which has the first of all indices, may be elsewhere.
+        let first = PageRange::MAPPABLE.start.0;
+        let other = mm.space(mm.create_space().unwrap());
+        other.map(pages(first, 1), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        other.move_range(pages(first, 1), PageNumber(AT)).unwrap();
+        other.map(pages(AT - first, first), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        other.set_node_policy(pages(AT - first, first), NodePolicy::Bind(set(&[3]))).unwrap();
+        let id = mapped(mm, 1);
+        mm.space(id).set_node_policy(pages(AT, 1), NodePolicy::Bind(set(&[2]))).unwrap();
+        let block = FrameNumber(BASE + 2 * NODE + 1024);
+        let (own, others): (Vec<_>, Vec<_>) =
+            fill(mm, 2).into_iter().partition(|frame| frame.first().0 >= block.0);
+        give_back(mm, own);
+        touched(mm, id, AT, 1);
+        mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+        let child = mm.space(id).fork().unwrap();
+        mm.platform().on_disk_read.borrow_mut().push_back(Box::new(move |mm| {
+            mm.platform().on(1, || mm.space(id).advise(pages(AT, 1), Advice::Drop).unwrap());
+        }));
+        assert_eq!(mm.platform().read(mm, id, AT), Ok(0), "the drop was first");
+        assert_eq!(mm.swap().usage().cached, 1, "the page is there");
+        mm.drain_lru_batches();
+        let leaving = mm.frames().begin_offline(block).unwrap();
+        let gone = mm.frames().finish_offline(leaving);
+        give_back(mm, others);
+        match gone {
+            Ok(block) => mm.frames().bring_online(block),
+            Err(remains) => mm.frames().cancel_offline(remains.leaving),
+        }
+        mm.space(child).switch_to().unwrap();
+        assert_eq!(mm.platform().read(mm, child, AT), Ok(AT));
+        assert_eq!(node_of(mm, child, AT), 2);
         assert_eq!(mm.validate().broken, None);
     });
 }
