@@ -196,10 +196,12 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let find = || table::find_or_make(self, space.root(p), page, &|| self.group_of(space));
         let mut leaf = find()?;
-        let refused =
-            |leaf: Leaf| leaf.is_large() && self.has_spares() && !leaf.peek(self, page).permits(access);
-        if refused(leaf) && leaf.lock(self).split_file(page) {
+        let is_small = |leaf: Leaf| {
+            let locked = leaf.lock(self);
             // Whatever it is that the large entry of a file does not permit, a small one may.
+            locked.leads_on(page) || !locked.read(page).permits(access) && locked.split_file(page)
+        };
+        if leaf.is_large() && self.has_spares() && is_small(leaf) {
             leaf = find()?;
         }
         if leaf.is_large() {

@@ -256,15 +256,15 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Way::Small(leaf) | Way::Large(leaf) => leaf,
             };
             let entry = leaf.peek(self, page);
+            work.did(1);
+            if leaf.is_large() && entry.is_present() && !entry.has(Entry::LARGE) {
+                // It has become small meanwhile: look in the table to which this leads.
+                continue;
+            }
             if !entry.permits(access) {
                 return Ok(Some(page));
             }
-            page = if leaf.is_large() && entry.has(Entry::LARGE) {
-                leaf.end(page)
-            } else {
-                PageNumber(page.0 + 1)
-            };
-            work.did(1);
+            page = if leaf.is_large() { leaf.end(page) } else { PageNumber(page.0 + 1) };
         }
         Ok(None)
     }

@@ -2,7 +2,7 @@
 
 use crate::machine;
 
-use machine::race::{Place, at_every_touch, race};
+use machine::race::{Place, at, at_every_touch, race};
 use machine::showing::{LARGE, entry, frame, private, shared};
 use machine::swapping::{DEVICE, read, reclaim, squeeze, take_free, write};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, pcp, settled, soaks};
@@ -595,4 +595,20 @@ fn a_table_where_a_slab_was_has_no_spares() {
         assert!(holds(mm, id));
         end(mm, &[id, other], file);
     });
+}
+
+/// Who wants to write to a page can do so at once, although the entry becomes small meanwhile, for another of its pages.
+#[test]
+fn what_is_brought_to_be_written_to_is_so_when_the_entry_becomes_small() {
+    for n in 0..40 {
+        at(&setup(2), &config("linux"), None, |mm| {
+            let (id, file) = large(mm, shared, Prot::ReadWrite);
+            mm.platform().on(1, || mm.space(id).switch_to().unwrap());
+            let bring = || mm.space(id).populate(pages(LARGE + 5, 1), UserAccess::Write).unwrap();
+            let take = || mm.space(id).advise(pages(LARGE + 9, 1), Advice::PageOut).unwrap();
+            race(mm, Place::Touch(n), bring, take);
+            assert!(entry(mm, id, LARGE + 5).permits(UserAccess::Write), "at touch {n}");
+            end(mm, &[id], file);
+        });
+    }
 }
