@@ -73,6 +73,7 @@ mod memory_file_model;
 mod memory_file_races;
 mod memory_files;
 mod migrate;
+mod mixed;
 mod mkwrite;
 mod model;
 mod node_policy;
