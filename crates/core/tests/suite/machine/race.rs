@@ -63,10 +63,9 @@ pub fn every_third(place: Place) -> Place {
     }
 }
 
-/// With a rule broken one of so many places is played; all of them in `make soak`.
-const CONTROLS: u32 = 3;
-
 thread_local! {
+    /// With a rule broken one of so many places is played; all of them in `make soak`.
+    static CONTROLS: std::cell::Cell<u32> = const { std::cell::Cell::new(3) };
     /// Which of all places are played, where no rule is broken: each so many of them, from this one on.
     static PLACES: std::cell::Cell<(u32, u32)> = const { std::cell::Cell::new((0, 1)) };
 }
@@ -76,6 +75,14 @@ pub fn at_places<R>((part, parts): (usize, usize), work: impl FnOnce() -> R) -> 
     let before = PLACES.replace((part as u32, parts as u32));
     let result = work();
     PLACES.set(before);
+    result
+}
+
+/// Does this at all places, also with a rule broken: for what goes wrong at a few of them only.
+pub fn at_all_places<R>(work: impl FnOnce() -> R) -> R {
+    let before = CONTROLS.replace(1);
+    let result = work();
+    CONTROLS.set(before);
     result
 }
 
@@ -117,8 +124,7 @@ fn each<R>(
     let fell = std::cell::Cell::new(0);
     let (part, parts) = match broken {
         None => PLACES.get(),
-        // A control fails at many of them.
-        Some(_) if !super::soaks() => (0, CONTROLS),
+        Some(_) if !super::soaks() => (0, CONTROLS.get()),
         Some(_) => (0, 1),
     };
     let (results, hung) = everywhere_as(setup, config, broken, |mm, n| {
