@@ -17,6 +17,7 @@ use core::cell::Cell;
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, NodeSet};
 use crate::event::{Event, FlushReason};
+use crate::group::Payer;
 use crate::kind::Kind;
 use crate::memmap::{Frame, FrameVec, flag};
 use crate::paging::Entry;
@@ -129,6 +130,14 @@ fn move_all<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber], to: Destina
         pages.iter().for_each(|&n| let_go(n));
     }
     mm.free_all(free.as_slice());
+    for &n in back.as_slice() {
+        // Before reclaim finds it: in a locked range it is there again when this returns.
+        while let Some((id, page)) = rmap::missed_lock(mm, n) {
+            if mm.swap_in_at(id, page, Payer::Within).is_err() {
+                break;
+            }
+        }
+    }
     mm.put_back(back.as_slice());
     moved.get()
 }

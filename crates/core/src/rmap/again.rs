@@ -4,10 +4,10 @@ use core::ops::ControlFlow;
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::addr::FrameNumber;
+use crate::addr::{FrameNumber, PageNumber};
 use crate::charge::charge;
 use crate::event::Event;
-use crate::handle::SpaceSlot;
+use crate::handle::{SpaceId, SpaceSlot};
 use crate::paging::Entry;
 use crate::paging::table::{self, Way};
 use crate::platform::Platform;
@@ -55,4 +55,32 @@ pub(crate) fn map_again<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
         mm.emit(Event::Mapped { space: space.id(p, space_slot), page, frame: n, pages: 1 });
         if others == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
+}
+
+/// Where a locked range shows an anonymous page, and its entry names the slot of that all the same: when the page came back its space was being changed. A
+/// moment's truth. The caller holds the page. May wait.
+pub(crate) fn missed_lock<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<(SpaceId, PageNumber)> {
+    let (p, frame) = (mm.platform(), mm.memmap().get(n));
+    if mm.root.locks.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let slot = mm.slot_of(n).filter(|&slot| mm.swap_users(slot) > 0)?;
+    let reading = Reading::begin(mm);
+    let anon_vma = mm.root.anon_vmas.read(&reading, frame.owner.get(p))?;
+    let mut found = None;
+    // They stay linked meanwhile, so their spaces' tables stay too.
+    mm.each_vma(&anon_vma.rmap, Of::AnonVma, frame.anon_index(p), |vma, page| {
+        let space_slot = SpaceSlot(vma.space.get(p));
+        let space = mm.space_at(space_slot);
+        let names = |way: Way| match way {
+            Way::Small(leaf) => leaf.lock(mm).read(page).swap_slot() == Some(slot),
+            _ => false,
+        };
+        if mm.stays(vma) && names(table::find(mm, space.root(p), page)) {
+            found = Some((space.id(p, space_slot), page));
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    found
 }

@@ -5,7 +5,7 @@ mod clean;
 mod unmap;
 mod walk;
 
-pub(crate) use again::map_again;
+pub(crate) use again::{map_again, missed_lock};
 pub(crate) use clean::clean;
 pub(crate) use unmap::{clear, is_kept, is_uncached, unmap, unmap_all, unmap_now, unmap_to_move};
 pub(crate) use walk::{Mapping, mapped_at, walk};

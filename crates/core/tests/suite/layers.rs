@@ -21,7 +21,11 @@ const CALLS_UP: &[(&str, &str, &[&str])] = &[
     ("ipi", "handlers", &["carry_out"]),
     ("paging", "tlb", &["epoch", "stamps"]),
     ("reclaim", "file", &["file_at", "move_to_swap", "note_used", "remove_cached", "replace_cached"]),
-    ("reclaim", "space", &["nodes_of_page", "put_page", "reclaim_tables", "split_idle", "unpark"]),
+    (
+        "reclaim",
+        "space",
+        &["nodes_of_page", "put_page", "reclaim_tables", "split_idle", "swap_in_at", "unpark"],
+    ),
     ("rmap", "file", &["file_at"]),
     ("swap", "file", &["bring_files_back", "file_id"]),
     ("swap", "reclaim", &["lru_add", "note_refault", "unlist"]),

@@ -4,10 +4,13 @@ use crate::machine;
 
 use machine::race::{at_every_touch, race};
 use machine::showing::{AT as MAPPED, mapped, private, shared};
-use machine::swapping::{AT, anonymous, is_out, sound, squeeze, swapping, written};
+use machine::swapping::{AT, anonymous, end, is_out, sound, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, pages, settled};
 use quietmm::addr::PAGE_SIZE;
-use quietmm::{Advice, Backing, Config, Counter, Error, PageNumber, Prot, Rule, SpaceId, UserAccess};
+use quietmm::{
+    Advice, Backing, Config, Counter, Error, FrameNumber, NodeId, NodeSet, PageNumber, Prot, Region, Rule,
+    SpaceId, UserAccess,
+};
 
 fn resident(mm: &Mm<'_>, id: SpaceId, at: u64, count: u64) -> u64 {
     mm.space(id).residency(pages(at, count), &mut vec![0; count as usize]).unwrap()
@@ -284,4 +287,41 @@ fn what_a_fork_shares_meanwhile_is_the_spaces_own_when_it_is_locked() {
         first
     });
     assert!(cases.count(|&first| first) > 10);
+}
+
+/// Pages that a child has too move to another node while their space, in which they are locked, changes something elsewhere, at every place: they are there afterwards,
+/// and reclaim leaves them.
+#[test]
+fn what_is_locked_and_moves_while_its_space_is_changed_stays() {
+    let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
+    let node = |node: u16| {
+        let start = FrameNumber(0xfc00 + 256 * u32::from(node));
+        Region { start, frames: 256, node: NodeId(node) }
+    };
+    let setup =
+        Setup { cpus: 2, nodes: 2, frames: 512, regions: Some(vec![node(0), node(1)]), ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let id = written(mm, 512, 4);
+        mm.space(id).lock(pages(AT, 2)).unwrap();
+        let child = mm.space(id).fork().unwrap();
+        mm.drain_lru_batches();
+        let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
+        let before = frame(id);
+        let here = u16::from(before.0 >= 0xfc00 + 256);
+        let changes = || mm.space(id).protect(pages(AT + 2, 1), Prot::Read).unwrap();
+        race(mm, place, changes, || {
+            mm.space(child).migrate_all(pages(AT, 2), anywhere, NodeId(1 - here)).unwrap()
+        });
+        let is_there = |page| mm.space(id).lookup(PageNumber(page)).unwrap().is_present();
+        assert!((AT..AT + 2).all(is_there), "{place:?}");
+        mm.space(child).advise(pages(AT, 4), Advice::PageOut).unwrap();
+        squeeze(mm);
+        assert!((AT..AT + 2).all(is_there), "{place:?}");
+        assert!((AT..AT + 4).all(|page| mm.platform().read(mm, id, page) == Ok(page)));
+        let moved = frame(id) != before;
+        sound(mm);
+        end(mm, &[id, child], &[machine::swapping::DEVICE]);
+        moved
+    });
+    assert!(cases.count(|&moved| moved) > 20);
 }
