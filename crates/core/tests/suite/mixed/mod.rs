@@ -277,7 +277,7 @@ const CONTROLS_BESIDE: [Rule; 2] = [Rule::FlushBeforeForkReturns, Rule::FreezeBe
 
 /// So much is done one after the other, and so often two things beside each other after a third of it.
 const STEPS: u32 = 150;
-const RACES: u32 = 16;
+const RACES: u32 = 24;
 
 fn one_after_the_other(seed: u64, broken: Option<Rule>) -> Seen {
     played(seed, broken, |mut play| {
@@ -339,7 +339,7 @@ impl Play<'_, '_> {
     /// itself.
     fn race(&mut self, one: Step, two: Step) -> Seen {
         let (mm, host) = (self.world.mm, self.world.host);
-        let most = 1 << self.chance.below(13);
+        let most = self.chance.of(&[4, 32, 200, 1000, 5000]);
         let nth = self.chance.below(most) as u32;
         let place = match self.chance.below(12) {
             0 => Place::Write(nth % 4),
@@ -376,11 +376,15 @@ impl Play<'_, '_> {
             // An access by what was parked is one to what nobody has any more.
             orders.extend([vec![first], vec![second]]);
         }
-        let follow = |order: &Vec<(Step, Out)>| {
+        let follow = |order: &Vec<(Step, Out)>, begun: bool| {
             let mut model = self.model.clone();
+            if begun {
+                order.iter().for_each(|&(step, out)| model.begun(step, out));
+            }
             order.iter().try_for_each(|&(step, out)| model.apply(step, out)).map(|()| model)
         };
-        let follow: Vec<_> = orders.iter().map(follow).collect();
+        let follow: Vec<_> =
+            orders.iter().flat_map(|order| [false, true].map(|begun| follow(order, begun))).collect();
         let said: Vec<_> = follow.iter().map(|followed| followed.as_ref().err().cloned()).collect();
         let allowed: Vec<_> = follow.into_iter().flatten().collect();
         if allowed.is_empty() {

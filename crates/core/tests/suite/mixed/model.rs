@@ -215,6 +215,20 @@ impl Model {
         }
     }
 
+    /// What brings pages one after the other, and fails at one, may have brought others before something else was done.
+    pub fn begun(&mut self, step: Step, out: Out) {
+        if let Step::Lock(space, range) | Step::Advise(space, range, Advice::PopulateWrite) = step
+            && out.is_err()
+        {
+            let ready = |model: &Self, page| model.error(space, page, UserAccess::Write).is_none();
+            numbers(range).for_each(|page| {
+                if ready(self, page) {
+                    self.copy(space, page)
+                }
+            });
+        }
+    }
+
     /// What a step, of which this came, leaves behind. What was refused for want of memory has changed nothing.
     pub fn apply(&mut self, step: Step, out: Out) -> Seen {
         if is_refused(out) {
