@@ -2,7 +2,7 @@
 
 use crate::machine;
 
-use machine::race::{at_every_touch, race};
+use machine::race::{at_every_touch, every_third, race};
 use machine::showing::{AT as MAPPED, mapped, private, shared};
 use machine::swapping::{AT, anonymous, end, is_out, sound, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, pages, settled};
@@ -309,7 +309,7 @@ fn what_is_locked_and_moves_while_its_space_is_changed_stays() {
         let before = frame(id);
         let here = u16::from(before.0 >= 0xfc00 + 256);
         let changes = || mm.space(id).protect(pages(AT + 2, 1), Prot::Read).unwrap();
-        race(mm, place, changes, || {
+        race(mm, every_third(place), changes, || {
             mm.space(child).migrate_all(pages(AT, 2), anywhere, NodeId(1 - here)).unwrap()
         });
         let is_there = |page| mm.space(id).lookup(PageNumber(page)).unwrap().is_present();
