@@ -143,6 +143,27 @@ impl<F: Clone + PartialEq> Areas<F> {
         end.checked_sub(bytes).filter(|&start| start >= within.start)
     }
 
+    /// Whether nothing that grows down begins so near behind an address that it could come there.
+    pub fn is_apart(&self, end: u64) -> bool {
+        let behind = end..end.saturating_add(GUARD);
+        self.meeting(&behind).next().is_none_or(|(_, area)| area.rights & rights::GROWS == 0)
+    }
+
+    /// Whether an area that begins at `end` may grow down to `start`: nothing lies there, and what lies below is far away, unless
+    /// nobody may use it, or it grows down as well.
+    pub fn may_grow(&self, start: u64, end: u64) -> bool {
+        self.0.range(..end).next_back().is_none_or(|(_, last)| {
+            let harmless = last.rights & rights::ALL == 0 || last.rights & rights::GROWS != 0;
+            last.end <= if harmless { start } else { start.saturating_sub(GUARD) }
+        })
+    }
+
+    /// How many bytes of a range something lies at.
+    pub fn bytes_in(&self, range: &Range<u64>) -> u64 {
+        let part = |(at, area): (u64, &Area<F>)| area.end.min(range.end) - at.max(range.start);
+        self.meeting(range).map(part).sum()
+    }
+
     /// The first part of a range where something lies, as long as can be.
     pub fn part(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let mut all = self.meeting(range);
@@ -195,18 +216,20 @@ impl<F: Clone + PartialEq> Areas<F> {
     pub fn insert(&mut self, start: u64, mut area: Area<F>) {
         debug_assert!(self.is_free(&(start..area.end)));
         let mut start = start;
-        // Memory of the program's own becomes one area with what lies beside it.
-        if let What::Own(_) = area.what {
-            let same = |other: &Area<F>| other.rights == area.rights && other.what == area.what;
-            if let Some(next) = self.0.get(&area.end).filter(|next| same(next)).map(|next| next.end) {
-                self.0.remove(&area.end);
-                area.end = next;
-            }
-            let last = self.0.range(..start).next_back();
-            if let Some((&at, _)) = last.filter(|(_, last)| last.end == start && same(last)) {
-                self.0.remove(&at);
-                start = at;
-            }
+        // It becomes one area with what lies beside it, if that goes on as it does.
+        let goes_on = |at: u64, one: &Area<F>, other: &Area<F>| {
+            one.rights == other.rights && one.what.from(one.end - at) == other.what
+        };
+        if let Some(next) = self.0.get(&area.end).filter(|next| goes_on(start, &area, next)) {
+            let end = next.end;
+            self.0.remove(&area.end);
+            area.end = end;
+        }
+        let last = self.0.range(..start).next_back().filter(|(_, last)| last.end == start);
+        if let Some((&at, last)) = last.filter(|(at, last)| goes_on(**at, last, &area)) {
+            area.what = last.what.clone();
+            self.0.remove(&at);
+            start = at;
         }
         self.0.insert(start, area);
     }
@@ -236,11 +259,6 @@ impl<F: Clone + PartialEq> Areas<F> {
                 self.insert(start, Area { rights, ..area });
             }
         }
-    }
-
-    /// Whether anything in a range is locked.
-    pub fn is_locked(&self, range: &Range<u64>) -> bool {
-        self.meeting(range).any(|(_, area)| area.rights & rights::LOCKED != 0)
     }
 
     /// Nothing is locked any more.
@@ -321,6 +339,36 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_a_file_that_go_on_are_one_area() {
+        let mut areas = Areas::default();
+        areas.insert(0x1000, file(0x4000, 10));
+        areas.protect(&(0x2000..0x3000), 3);
+        assert_eq!(areas.iter().count(), 3);
+        areas.protect(&(0x2000..0x3000), 1);
+        let all = |areas: &Areas<u32>| areas.iter().map(|(at, area)| (at, area.clone())).collect::<Vec<_>>();
+        assert_eq!(all(&areas), [(0x1000, file(0x4000, 10))]);
+        areas.insert(0x4000, file(0x5000, 14));
+        areas.insert(0x6000, file(0x7000, 16));
+        areas.insert(0x5000, file(0x6000, 15));
+        assert_eq!(all(&areas), [(0x1000, file(0x4000, 10)), (0x4000, file(0x7000, 14))]);
+        assert_eq!(
+            [0..0x9000, 0x2000..0x3000, 0x6000..0x9000].map(|range| areas.bytes_in(&range)),
+            [0x6000, 0x1000, 0x1000]
+        );
+    }
+
+    #[test]
+    fn what_grows_keeps_away_from_what_may_be_used() {
+        let (mut areas, at) = (Areas::default(), 4 * GUARD);
+        areas.insert(at, Area { rights: rights::GROWS | 3, ..own(at + PAGE) });
+        assert!(areas.may_grow(0, at) && !areas.is_apart(at - PAGE) && areas.is_apart(at - GUARD));
+        areas.insert(GUARD, own(2 * GUARD));
+        assert!(areas.may_grow(3 * GUARD, at) && !areas.may_grow(3 * GUARD - PAGE, at));
+        areas.protect(&(GUARD..2 * GUARD), 0);
+        assert!(areas.may_grow(2 * GUARD, at) && !areas.may_grow(2 * GUARD - PAGE, at));
+    }
+
+    #[test]
     fn what_is_locked_stays_so_whatever_its_rights() {
         let mut areas = Areas::default();
         areas.insert(0x1000, own(0x9000));
@@ -328,7 +376,6 @@ mod tests {
         areas.protect(&(0x3000..0x6000), 1);
         let rights = |areas: &Areas<u32>, at| areas.at(at).unwrap().1.rights;
         assert_eq!([0x1000, 0x2000, 0x3000, 0x4000].map(|at| rights(&areas, at)), [3, 11, 9, 1]);
-        assert!(areas.is_locked(&(0x1000..0x3000)) && !areas.is_locked(&(0x4000..0x9000)));
         areas.lock(&(0x1000..0x9000), false);
         areas.protect(&(0x1000..0x9000), 3);
         assert_eq!(areas.iter().count(), 1);

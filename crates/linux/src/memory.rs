@@ -135,6 +135,22 @@ impl<M: Machine> Linux<'_, M> {
         Ok(())
     }
 
+    /// The same with rights that may say that it is locked: as much of it as can be had.
+    fn map_as_locked(
+        &self,
+        space: SpaceId,
+        layout: &mut Layout,
+        range: Range<u64>,
+        of: u8,
+        what: What<Mapped>,
+    ) -> Result<(), Error> {
+        self.map(space, layout, range.clone(), of & !rights::LOCKED, what)?;
+        if of & rights::LOCKED != 0 && self.mm.space(space).lock(pages(&range)).is_ok() {
+            layout.areas.lock(&range, true);
+        }
+        Ok(())
+    }
+
     /// Unmaps whatever lies there.
     pub(crate) fn unmap(&self, space: SpaceId, layout: &mut Layout, range: &Range<u64>) -> Result<(), Error> {
         let mut at = range.start;
@@ -151,12 +167,23 @@ impl<M: Machine> Linux<'_, M> {
         thread: &Arc<Thread>,
         [at, bytes, of, flags, file, offset]: [u64; 6],
     ) -> Answer {
-        if bytes == 0 || !offset.is_multiple_of(PAGE) {
+        if !offset.is_multiple_of(PAGE) {
+            return Err(Errno::EINVAL);
+        }
+        let anonymous = flags & flag::ANONYMOUS != 0;
+        // Before all else is looked at it must be open.
+        let open = match anonymous {
+            true => None,
+            false => Some(thread.process.files.with(|files| files.get(file))?),
+        };
+        if open.as_ref().is_some_and(|open| open.has(crate::open::flag::PATH)) {
+            return Err(Errno::EBADF);
+        }
+        if bytes == 0 {
             return Err(Errno::EINVAL);
         }
         let bytes =
             bytes.checked_next_multiple_of(PAGE).filter(|&bytes| bytes < ALL.end).ok_or(Errno::ENOMEM)?;
-        let anonymous = flags & flag::ANONYMOUS != 0;
         let shared = match flags & flag::KIND {
             0 => return Err(Errno::EINVAL),
             flag::VALIDATED if anonymous => return Err(Errno::EINVAL),
@@ -171,20 +198,18 @@ impl<M: Machine> Linux<'_, M> {
         }
         let of = of as u8 & 7;
         let page = offset / PAGE;
-        // Behind the last page of the longest file.
-        if page + bytes / PAGE > 1 << 40 {
-            return Err(Errno::EOVERFLOW);
-        }
-        let what = if anonymous {
-            if shared { self.shared_memory(bytes)? } else { What::Own("") }
-        } else {
-            let open = thread.process.files.with(|files| files.get(file))?;
+        let what = if let Some(open) = open {
+            if !open.may_read() || shared && of & rights::WRITE != 0 && !open.may_write() {
+                return Err(Errno::EACCES);
+            }
             match &open.kind {
-                _ if open.has(crate::open::flag::PATH) => return Err(Errno::EBADF),
+                // Memory of its own alone grows.
+                Kind::File(_) | Kind::Device(crate::tree::Device::Zero, _) if flags & flag::GROWS != 0 => {
+                    return Err(Errno::EINVAL);
+                }
+                // Behind the last page of the longest file.
+                Kind::File(_) if page + bytes / PAGE > 1 << 40 => return Err(Errno::EOVERFLOW),
                 Kind::File(inode) => {
-                    if !open.may_read() || shared && of & rights::WRITE != 0 && !open.may_write() {
-                        return Err(Errno::EACCES);
-                    }
                     let path = open.path.as_slice().into();
                     let may_write = !shared || open.may_write();
                     What::File { file: Mapped { inode: inode.clone(), path, may_write }, page, shared }
@@ -193,6 +218,10 @@ impl<M: Machine> Linux<'_, M> {
                 Kind::Device(crate::tree::Device::Zero, _) => What::Own(""),
                 _ => return Err(Errno::ENODEV),
             }
+        } else if shared {
+            self.shared_memory(bytes)?
+        } else {
+            What::Own("")
         };
         let memory = thread.memory();
         let start = memory.layout.with(self.machine, |layout| {
@@ -216,7 +245,12 @@ impl<M: Machine> Linux<'_, M> {
             }
             let writes = of & rights::WRITE != 0;
             let counts = flags & flag::NO_RESERVE == 0 && if shared { anonymous } else { writes };
-            self.may_have(thread, layout, Wanted { bytes, is_data: !shared && writes, counts })?;
+            // What it replaces is there no more.
+            let more = bytes - if fixed { layout.areas.bytes_in(&wanted) } else { 0 };
+            self.may_have(thread, layout, Wanted { bytes: more, is_data: !shared && writes, counts })?;
+            if flags & flag::LOCKED != 0 && self.most_locked(thread) == 0 {
+                return Err(Errno::EPERM);
+            }
             if layout.locks_more.is_some() || flags & flag::LOCKED != 0 {
                 self.may_lock(thread, &memory, bytes).map_err(|_| Errno::EAGAIN)?;
             }
@@ -227,9 +261,14 @@ impl<M: Machine> Linux<'_, M> {
                 self.unmap(memory.space, layout, &wanted)?;
                 at
             } else {
+                // What is too low means the lowest.
                 let hint = at & !(PAGE - 1);
+                let hint = if hint == 0 { 0 } else { hint.max(ALL.start) };
                 let asked = hint..hint.saturating_add(bytes);
-                let fits = hint >= ALL.start && asked.end <= ALL.end && layout.areas.is_free(&asked);
+                let fits = hint != 0
+                    && asked.end <= ALL.end
+                    && layout.areas.is_free(&asked)
+                    && layout.areas.is_apart(asked.end);
                 let within = if flags & flag::LOW != 0 { LOW } else { WITHIN };
                 let fits = fits && (flags & flag::LOW == 0 || asked.end <= LOW.end);
                 if fits { hint } else { layout.areas.find_free(bytes, &within).ok_or(Errno::ENOMEM)? }
@@ -295,14 +334,20 @@ impl<M: Machine> Linux<'_, M> {
         const DOWN: u64 = 0x100_0000;
         const UP: u64 = 0x200_0000;
         let grows = of & (DOWN | UP);
+        /// For semaphores in memory: it means nothing here.
+        const SEMAPHORES: u64 = 8;
         let of = of & !grows;
-        if of & !7 != 0 || grows == DOWN | UP || !at.is_multiple_of(PAGE) {
+        if grows == DOWN | UP || !at.is_multiple_of(PAGE) {
             return Err(Errno::EINVAL);
         }
-        let range = range(at, bytes).map_err(|_| Errno::ENOMEM)?;
-        if range.is_empty() {
+        if bytes == 0 {
             return Ok(0);
         }
+        let range = range(at, bytes).map_err(|_| Errno::ENOMEM)?;
+        if of & !(u64::from(rights::ALL) | SEMAPHORES) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let of = of as u8 & rights::ALL;
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {
             let range = match grows {
@@ -316,16 +361,20 @@ impl<M: Machine> Linux<'_, M> {
             {
                 at = area.end;
                 let is_read = |file: &Mapped, shared: bool| shared && !file.may_write;
-                if of as u8 & rights::WRITE != 0
+                if of & rights::WRITE != 0
                     && matches!(&area.what, What::File { file, shared, .. } if is_read(file, *shared))
                 {
                     return Err(Errno::EACCES);
                 }
-                if of as u8 & rights::WRITE != 0 {
+                if of & rights::WRITE != 0 {
+                    let is_own = !matches!(area.what, What::File { shared: true, .. });
+                    if is_own && area.rights & (rights::WRITE | rights::GROWS) == 0 {
+                        self.may_have_data(thread, layout, at - start)?;
+                    }
                     area.what.is_written();
                 }
-                self.mm.space(memory.space).protect(pages(&(start..at)), prot(of as u8))?;
-                layout.areas.protect(&(start..at), of as u8);
+                self.mm.space(memory.space).protect(pages(&(start..at)), prot(of))?;
+                layout.areas.protect(&(start..at), of);
             }
             if at < range.end { Err(Errno::ENOMEM) } else { Ok(0) }
         })
@@ -344,7 +393,9 @@ impl<M: Machine> Linux<'_, M> {
             }
             let (old, new) = (now.next_multiple_of(PAGE), to.next_multiple_of(PAGE));
             if new > old {
-                if !layout.areas.is_free(&(old..new))
+                // A page stays free behind it.
+                if !layout.areas.is_free(&(old..new + PAGE))
+                    || !layout.areas.is_apart(new)
                     || self.may_have(thread, layout, Wanted::more(new - old, rights::WRITE)).is_err()
                 {
                     return Ok(now);
@@ -405,22 +456,29 @@ impl<M: Machine> Linux<'_, M> {
                 };
                 let place =
                     place..place.checked_add(new).filter(|&end| end <= ALL.end).ok_or(Errno::EINVAL)?;
+                if place.start < at && at < place.end {
+                    return Err(Errno::EINVAL);
+                }
                 let what = What::File { file: file.clone(), page: page + (at - first) / PAGE, shared: true };
                 self.unmap(memory.space, layout, &place)?;
-                self.map(memory.space, layout, place.clone(), area.rights & rights::ALL, what)?;
+                self.map_as_locked(memory.space, layout, place.clone(), area.rights, what)?;
                 return Ok(place.start);
+            }
+            let len = was.end - was.start;
+            // What goes may have holes.
+            if !moves && new <= len {
+                if new < len && was.end > ALL.end {
+                    return Err(Errno::EINVAL);
+                }
+                self.unmap(memory.space, layout, &(at + new..was.end))?;
+                return Ok(at);
             }
             if !layout.areas.covers(&was) {
                 return Err(Errno::EFAULT);
             }
-            let len = was.end - was.start;
             // Only one thing can be left behind.
             if flags & LEAVE != 0 && area.end < was.end {
                 return Err(Errno::EINVAL);
-            }
-            if !moves && new <= len {
-                self.unmap(memory.space, layout, &(at + new..was.end))?;
-                return Ok(at);
             }
             // Only what is one thing can grow.
             if new > len && area.end < was.end {
@@ -440,13 +498,7 @@ impl<M: Machine> Linux<'_, M> {
             let beside = area.end == was.end && growth <= ALL.end && layout.areas.is_free(&(was.end..growth));
             if !moves && beside {
                 // With all that was said of it: it stays one thing.
-                let (gained, of) = (was.end..growth, area.rights & !rights::LOCKED);
-                self.map(memory.space, layout, gained.clone(), of, tail(was.end))?;
-                if area.rights & rights::LOCKED != 0
-                    && self.mm.space(memory.space).lock(pages(&gained)).is_ok()
-                {
-                    layout.areas.lock(&gained, true);
-                }
+                self.map_as_locked(memory.space, layout, was.end..growth, area.rights, tail(was.end))?;
                 return Ok(at);
             }
             if flags & MAY_MOVE == 0 {

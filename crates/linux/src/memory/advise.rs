@@ -54,13 +54,13 @@ impl<M: Machine> Linux<'_, M> {
         }
         memory.layout.with(self.machine, |layout| {
             let drops = matches!(advice, Some(Advice::Drop | Advice::Free));
-            if drops && !even_locked && layout.areas.is_locked(&range) {
-                return Err(Errno::EINVAL);
-            }
             if let Some(advice) = advice {
                 let mut at = range.start;
                 while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
                     at = area.end;
+                    if drops && !even_locked && area.rights & rights::LOCKED != 0 {
+                        return Err(Errno::EINVAL);
+                    }
                     let is_file = matches!(area.what, What::File { .. });
                     if is_file && advice == Advice::Free {
                         return Err(Errno::EINVAL);
@@ -99,13 +99,13 @@ impl<M: Machine> Linux<'_, M> {
     fn mark(&self, memory: &Memory, range: Range<u64>, what: u8, on: bool) -> Answer {
         memory.layout.with(self.machine, |layout| {
             let mut at = range.start;
-            while let Some((_, area)) = layout.areas.first(&(at..range.end)) {
+            while let Some((start, area)) = layout.areas.first(&(at..range.end)) {
                 at = area.end;
                 if what == rights::WIPED && on && !matches!(area.what, What::Own(_)) {
                     return Err(Errno::EINVAL);
                 }
+                layout.areas.mark(&(start..at), what, on);
             }
-            layout.areas.mark(&range, what, on);
             if range.is_empty() || layout.areas.covers(&range) { Ok(0) } else { Err(Errno::ENOMEM) }
         })
     }

@@ -5,7 +5,7 @@ use core::ops::Range;
 use quietmm::{Error, UserAccess, VirtAddr};
 
 use super::ALL;
-use crate::areas::{GUARD, PAGE, What, rights};
+use crate::areas::{PAGE, What, rights};
 use crate::errno::Errno;
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -47,13 +47,12 @@ impl<M: Machine> Linux<'_, M> {
         let start = at & !(PAGE - 1);
         let (end, area) = layout.areas.next(at)?;
         let most = thread.process.limits.with(|limits| limits[limit::STACK][0]);
-        let below = start.saturating_sub(GUARD)..end;
         let own = matches!(area.what, What::Own(_));
         let may = own
             && area.rights & rights::GROWS != 0
             && start >= ALL.start
             && area.end - start <= most
-            && layout.areas.is_free(&below);
+            && layout.areas.may_grow(start, end);
         may.then(|| (start..end, area.rights & !rights::LOCKED, area.what.clone()))
     }
 

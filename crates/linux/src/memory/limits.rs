@@ -22,22 +22,25 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::ENOMEM);
             }
         }
-        let [space, data] =
-            thread.process.limits.with(|limits| [limits[limit::SPACE][0], limits[limit::DATA][0]]);
-        let sum = |counts: &dyn Fn(u8, bool) -> bool| -> u64 {
-            let each = layout.areas.iter().map(|(start, area)| {
-                let is_shared = matches!(area.what, What::File { shared: true, .. });
-                if counts(area.rights, is_shared) { area.end - start } else { 0 }
-            });
-            each.sum()
-        };
-        if space != u64::MAX && sum(&|_, _| true).saturating_add(wanted.bytes) > space {
+        let space = thread.process.limits.with(|limits| limits[limit::SPACE][0]);
+        let all = || -> u64 { layout.areas.iter().map(|(start, area)| area.end - start).sum() };
+        if space != u64::MAX && all().saturating_add(wanted.bytes) > space {
             return Err(Errno::ENOMEM);
         }
-        let is_data = |of: u8, shared: bool| !shared && of & rights::WRITE != 0 && of & rights::GROWS == 0;
-        if wanted.is_data && data != u64::MAX && sum(&is_data).saturating_add(wanted.bytes) > data {
-            return Err(Errno::ENOMEM);
+        if wanted.is_data { self.may_have_data(thread, layout, wanted.bytes) } else { Ok(()) }
+    }
+
+    /// Whether so much more of what it has mapped may be its own to write.
+    pub(super) fn may_have_data(&self, thread: &Thread, layout: &Layout, bytes: u64) -> Result<(), Errno> {
+        let data = thread.process.limits.with(|limits| limits[limit::DATA][0]);
+        if data == u64::MAX {
+            return Ok(());
         }
-        Ok(())
+        let each = layout.areas.iter().map(|(start, area)| {
+            let is_own = !matches!(area.what, What::File { shared: true, .. });
+            let is_data = is_own && area.rights & (rights::WRITE | rights::GROWS) == rights::WRITE;
+            if is_data { area.end - start } else { 0 }
+        });
+        if each.sum::<u64>().saturating_add(bytes) > data { Err(Errno::ENOMEM) } else { Ok(()) }
     }
 }

@@ -14,7 +14,7 @@ use crate::process::{Layout, Lock, Mapped, Memory, Thread, limit};
 
 impl<M: Machine> Linux<'_, M> {
     /// Bytes that a program may lock: up to its limit. Of who may lock all, and has set no limit, a quarter of the memory: the rest is for others.
-    fn most_locked(&self, thread: &Thread) -> u64 {
+    pub(super) fn most_locked(&self, thread: &Thread) -> u64 {
         let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
         if !thread.process.limits_locks.load(Ordering::Relaxed)
             && thread.process.owner.with(|owner| owner.is_root())

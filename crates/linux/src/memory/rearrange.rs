@@ -3,7 +3,7 @@
 use quietmm::Error;
 
 use super::range;
-use crate::areas::{PAGE, What, rights};
+use crate::areas::{PAGE, What};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -34,7 +34,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             self.unmap(memory.space, layout, &range)?;
             let what = What::File { file, page, shared: true };
-            self.map(memory.space, layout, range.clone(), area.rights & !rights::LOCKED, what)
+            self.map_as_locked(memory.space, layout, range.clone(), area.rights, what)
                 .map_err(|error: Error| error.into())
         })?;
         Ok(0)
