@@ -135,7 +135,7 @@ impl<M: Machine> Linux<'_, M> {
                 Self::goes_on(thread, frame);
                 return Flow::Goes;
             }
-            let signal = signals.trailing_zeros() + 1;
+            let signal = thread.first_of(signals);
             let told = self.told_to_go_on(&thread.process);
             // Another thread may have taken it.
             let Some(info) = self.take(thread, signal) else { continue };
@@ -167,12 +167,20 @@ impl<M: Machine> Linux<'_, M> {
             let now = thread.mask.load(Ordering::SeqCst);
             let old = thread.old_mask.with(Option::take).unwrap_or(now);
             let stack = thread.stack.with(|stack| *stack);
+            let before = frame.registers;
             let delivery = signal::deliver(frame, &action, &info, old, stack);
             // The handler's address is the program's word.
             frame.tame();
             if self.machine.write_user(delivery.at, &delivery.bytes).is_err() {
-                thread.process.die(number::SEGMENT);
-                self.nudge(&thread.process);
+                frame.registers = before;
+                thread.old_mask.with(|kept| *kept = Some(old));
+                if signal == number::SEGMENT {
+                    thread.process.die(signal);
+                    self.nudge(&thread.process);
+                } else {
+                    // There may be another stack on which it can hear that.
+                    self.force(thread, Info { signal: number::SEGMENT, code: 128, ..Info::default() });
+                }
                 continue;
             }
             if stack.is_some_and(|stack| stack.disarms) {

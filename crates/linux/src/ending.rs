@@ -60,12 +60,7 @@ impl<M: Machine> Linux<'_, M> {
     /// The thread that runs here ends.
     pub(crate) fn end_thread(&self, thread: &Arc<Thread>) {
         let process = &thread.process;
-        self.leave_locks(thread);
-        let clear = thread.clear_tid.load(Ordering::SeqCst);
-        if clear != 0 && self.machine.write_user(clear, &0_u32.to_le_bytes()).is_ok() {
-            let word = self.futex_word(thread, clear, false);
-            self.wake_futex(word, 1, u32::MAX);
-        }
+        self.leave_memory(thread);
         if thread.within.with(|within| *within) != [u64::MAX; 4] {
             // Another thread has its task next.
             self.machine.stay_within([u64::MAX; 4]);
@@ -84,6 +79,24 @@ impl<M: Machine> Linux<'_, M> {
         }
         self.settle();
         self.hear(thread);
+    }
+
+    /// A thread has nothing more to do with its memory: it ends, or runs another program. Its locks say so, and where its number was to
+    /// become zero it does, if others are there to see it.
+    pub(crate) fn leave_memory(&self, thread: &Thread) {
+        self.leave_locks(thread);
+        let clear = thread.clear_tid.swap(0, Ordering::SeqCst);
+        if clear == 0 {
+            return;
+        }
+        let memory = thread.memory();
+        // Those of its process, and this one here.
+        let alone =
+            thread.process.threads.with(|threads| threads.len()) < 2 && Arc::strong_count(&memory) < 3;
+        if !alone && self.machine.write_user(clear, &0_u32.to_le_bytes()).is_ok() {
+            let word = self.futex_word(thread, clear, false);
+            self.wake_futex(word, 1, u32::MAX);
+        }
     }
 
     fn end_process(&self, process: &Arc<Process>) {
@@ -166,7 +179,7 @@ impl<M: Machine> Linux<'_, M> {
         if let Some(parent) = parent {
             let signal = process.ends_with.load(Ordering::SeqCst);
             if signal != 0 {
-                let word = u64::from(process.pid);
+                let word = process.names_itself();
                 let (code, value) = how_ended(process.ended.load(Ordering::SeqCst));
                 self.post(&parent, None, Info { signal, code, word, value, error: 0 });
             }

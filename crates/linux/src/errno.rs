@@ -55,6 +55,7 @@ numbers! {
     ENOSYS = 38, "No such system call here.";
     ENOTEMPTY = 39, "The directory is not empty.";
     ELOOP = 40, "Too many symbolic links.";
+    ELIBBAD = 80, "An interpreter that is none.";
     EOVERFLOW = 75, "Too large a number.";
     ENOTSOCK = 88, "Not a socket.";
     EDESTADDRREQ = 89, "Nobody to send it to.";

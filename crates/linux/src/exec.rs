@@ -27,8 +27,10 @@ const LEAST_STACK: u64 = start::MOST as u64 + (1 << 20);
 const MOST_STACK: u64 = 120 << 20;
 /// Where a program lies that may lie anywhere.
 const ANYWHERE: u64 = 0x5555_5555_4000;
+/// Bytes of a file that may say that it is a script.
+const LINE: usize = 256;
 /// Scripts that name scripts.
-const DEEPEST: u32 = 4;
+const DEEPEST: u32 = 5;
 
 /// A file that is read as a program.
 struct Program {
@@ -135,10 +137,14 @@ impl<M: Machine> Linux<'_, M> {
         environment: Vec<Vec<u8>>,
     ) -> Result<(), Errno> {
         let (first_path, mut path) = (path.to_vec(), path.to_vec());
+        // A program finds its name at least.
+        if arguments.is_empty() {
+            arguments.push(Vec::new());
+        }
         let mut depth = 0;
         let program = loop {
             let (inode, whole) = self.find_program(thread, &path)?;
-            let mut first = [0; 256];
+            let mut first = [0; LINE];
             let file = inode.file().ok_or(Errno::EACCES)?;
             // Also of a script.
             let _runs = Use::begin(&inode, How::Runs)?;
@@ -165,7 +171,11 @@ impl<M: Machine> Linux<'_, M> {
                     return Err(Errno::ENOEXEC);
                 }
                 let (inode, whole) = self.find_program(thread, &name)?;
-                Some(self.read_program(inode, &whole)?)
+                if self.file_len(inode.file().ok_or(Errno::EACCES)?) < elf::HEADER as u64 {
+                    return Err(Errno::EIO);
+                }
+                let read = self.read_program(inode, &whole);
+                Some(read.map_err(|error| if error == Errno::ENOEXEC { Errno::ELIBBAD } else { error })?)
             }
         };
         let room = thread.process.limits.with(|limits| limits[crate::process::limit::STACK][0]);
@@ -212,6 +222,8 @@ impl<M: Machine> Linux<'_, M> {
         layout.runs = Some(program.runs.clone());
         self.alone(thread).inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
 
+        self.leave_memory(thread);
+
         // From here on there is no way back.
         let process = &thread.process;
         let memory = Memory::new(space, layout, &self.left);
@@ -233,15 +245,12 @@ impl<M: Machine> Linux<'_, M> {
         }
         thread.fs.store(0, Ordering::Relaxed);
         self.machine.set_fs(0);
-        thread.clear_tid.store(0, Ordering::Relaxed);
-        thread.robust.store(0, Ordering::Relaxed);
         process.timers.with(alloc::collections::BTreeMap::clear);
         thread.stack.with(|stack| *stack = None);
         process.actions.with(|actions| {
-            actions
-                .iter_mut()
-                .filter(|action| action.handler != 1)
-                .for_each(|action| *action = Action::default());
+            // What is ignored stays so.
+            *actions =
+                actions.map(|action| Action { handler: u64::from(action.handler == 1), ..Action::default() });
         });
         let environment = environment.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
         let closed = process.files.with(crate::open::Files::take_for_exec);
@@ -309,15 +318,30 @@ impl<M: Machine> Linux<'_, M> {
     }
 }
 
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// A line without blanks before and behind; other bytes that are not seen are a part of it.
+fn without_blanks(line: &[u8]) -> &[u8] {
+    let start = line.iter().position(|&byte| !is_blank(byte)).unwrap_or(line.len());
+    let end = line.iter().rposition(|&byte| !is_blank(byte)).map_or(start, |last| last + 1);
+    &line[start..end]
+}
+
 /// A script: its interpreter, and the argument that stands behind it.
 #[allow(clippy::type_complexity)]
 fn script(first: &[u8]) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, Errno> {
     let Some(rest) = first.strip_prefix(b"#!") else { return Ok(None) };
-    let end = rest.iter().position(|&byte| byte == b'\n').unwrap_or(rest.len());
-    let line = rest[..end].trim_ascii();
-    let split = line.iter().position(|&byte| byte == b' ' || byte == b'\t').unwrap_or(line.len());
-    let (name, argument) = (line[..split].to_vec(), line[split..].trim_ascii());
-    if name.is_empty() {
+    let end = rest.iter().position(|&byte| byte == b'\n');
+    let line = without_blanks(&rest[..end.unwrap_or(rest.len())]);
+    let split = line.iter().position(|&byte| is_blank(byte));
+    // A name that goes on where nobody has read is not one.
+    let is_cut =
+        end.is_none() && first.len() == LINE && !rest.trim_ascii_start().iter().any(|&byte| is_blank(byte));
+    let split = split.unwrap_or(line.len());
+    let (name, argument) = (line[..split].to_vec(), without_blanks(&line[split..]));
+    if name.is_empty() || is_cut {
         return Err(Errno::ENOEXEC);
     }
     Ok(Some((name, (!argument.is_empty()).then(|| argument.to_vec()))))
@@ -337,5 +361,12 @@ mod tests {
             Ok(Some((b"/usr/bin/env".to_vec(), Some(b"python3 -u".to_vec()))))
         );
         assert_eq!(of("#!\n"), Err(Errno::ENOEXEC));
+        assert_eq!(of("#!/bin/sh\r\n"), Ok(Some((b"/bin/sh\r".to_vec(), None))));
+        let name = "x".repeat(LINE - 2);
+        let (long, fits) = (alloc::format!("#!{name}"), alloc::format!("#!{}", &name[1..]));
+        assert_eq!(of(&long), Err(Errno::ENOEXEC));
+        let ends = alloc::format!("#!{}{}", &name[40..], " ".repeat(40));
+        assert_eq!(of(&ends), Ok(Some((name.as_bytes()[40..].to_vec(), None))));
+        assert_eq!(of(&fits), Ok(Some((name.as_bytes()[1..].to_vec(), None))));
     }
 }

@@ -627,6 +627,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             0 | 16 | 19 => number::ARITHMETIC,
             1 | 3 => number::TRAP,
             6 => number::ILLEGAL,
+            // Segments, of the stack or not there, and what is not aligned.
+            11 | 12 | 17 => number::BUS,
             _ => number::SEGMENT,
         };
         // What `siginfo` says: why, and where; of an access that no page forbids, nothing.
@@ -635,6 +637,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             1 => (2, frame.registers.rip),
             6 => (2, frame.registers.rip),
             16 | 19 => (7, frame.registers.rip),
+            17 => (1, 0),
             _ => (128, 0),
         };
         if vector == 1 {

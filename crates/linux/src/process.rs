@@ -33,7 +33,7 @@ pub(crate) struct Mapped {
 
 impl PartialEq for Mapped {
     fn eq(&self, other: &Mapped) -> bool {
-        Arc::ptr_eq(&self.inode, &other.inode)
+        Arc::ptr_eq(&self.inode, &other.inode) && self.may_write == other.may_write && self.path == other.path
     }
 }
 
@@ -355,6 +355,12 @@ impl Thread {
         self.waiting_signals() & !self.mask.load(Ordering::SeqCst)
     }
 
+    /// Which of these signals it sees to first: one of its own before those of its process.
+    pub(crate) fn first_of(&self, signals: u64) -> u32 {
+        let own = self.pending.load(Ordering::SeqCst) & signals;
+        crate::signal::first_of(if own != 0 { own } else { signals })
+    }
+
     pub(crate) fn is_dying(&self) -> bool {
         self.dying.load(Ordering::SeqCst) || self.process.dying.load(Ordering::SeqCst) != 0
     }
@@ -384,6 +390,16 @@ impl Thread {
 }
 
 impl Process {
+    /// What a signal says of who sends it, or of whom it tells: the process and its user.
+    pub(crate) fn names_itself(&self) -> u64 {
+        self.names(self.pid)
+    }
+
+    /// The same of a thread of it.
+    pub(crate) fn names(&self, tid: u32) -> u64 {
+        u64::from(tid) | u64::from(self.owner.with(|owner| owner.users[0])) << 32
+    }
+
     pub fn action(&self, signal: u32) -> Action {
         self.actions.with(|actions| actions[signal as usize])
     }

@@ -44,6 +44,18 @@ pub const fn bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
+/// Which of several signals is heard first: those of what the thread itself does, then the lowest.
+pub const fn first_of(signals: u64) -> u32 {
+    const OF_ITSELF: u64 = bit(number::ILLEGAL)
+        | bit(number::TRAP)
+        | bit(number::BUS)
+        | bit(number::ARITHMETIC)
+        | bit(number::SEGMENT)
+        | bit(number::BAD_CALL);
+    let first = signals & OF_ITSELF;
+    (if first != 0 { first } else { signals }).trailing_zeros() + 1
+}
+
 /// Those that cannot be blocked or handled.
 pub const ALWAYS: u64 = bit(number::KILL) | bit(number::STOP);
 
@@ -270,6 +282,12 @@ mod tests {
                 (1, 2, 3, 4, before.rip, before.rsp)
             );
         }
+    }
+
+    #[test]
+    fn what_a_thread_does_itself_is_heard_first() {
+        assert_eq!(first_of(bit(1) | bit(15) | bit(number::SEGMENT)), number::SEGMENT);
+        assert_eq!(first_of(bit(15) | bit(10) | bit(64)), 10);
     }
 
     #[test]

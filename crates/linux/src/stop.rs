@@ -125,7 +125,7 @@ impl<M: Machine> Linux<'_, M> {
         if thread.is_dying() || signals == 0 || thread.traced.is() {
             return false;
         }
-        let signal = signals.trailing_zeros() + 1;
+        let signal = thread.first_of(signals);
         if !process.action(signal).stops(signal) {
             return false;
         }
@@ -166,7 +166,7 @@ impl<M: Machine> Linux<'_, M> {
         let parent = process.parent.load(Ordering::SeqCst);
         let Some(parent) = self.processes.with(|all| all.get(&parent).cloned()) else { return };
         if parent.action(number::CHILD).flags & act::NO_STOPS == 0 {
-            let (word, value) = (process.pid.into(), signal.into());
+            let (word, value) = (process.names_itself(), signal.into());
             self.post(&parent, None, Info { signal: number::CHILD, code, word, value, error: 0 });
         }
         self.machine.wake(key_of(&*parent));

@@ -335,8 +335,7 @@ impl<M: Machine> Linux<'_, M> {
 
     /// What a stop for no signal says of itself.
     fn trap_info(thread: &Thread, code: u32) -> Info {
-        let user = thread.process.owner.with(|owner| owner.users[0]);
-        let word = u64::from(thread.tid) | u64::from(user) << 32;
+        let word = thread.process.names(thread.tid);
         Info { signal: code & 0x7f, code: code as i32, word, value: 0, error: 0 }
     }
 
@@ -514,7 +513,7 @@ impl<M: Machine> Linux<'_, M> {
         self.post(
             &tracer,
             None,
-            Info { signal: number::CHILD, code, word: thread.tid.into(), value, error: 0 },
+            Info { signal: number::CHILD, code, word: thread.process.names(thread.tid), value, error: 0 },
         );
         self.machine.wake(key_of(&*tracer));
     }
@@ -556,7 +555,7 @@ impl<M: Machine> Linux<'_, M> {
         self.post(
             &tracer,
             None,
-            Info { signal: number::CHILD, code, word: process.pid.into(), value, error: 0 },
+            Info { signal: number::CHILD, code, word: process.names_itself(), value, error: 0 },
         );
         self.machine.wake(key_of(&*tracer));
         true

@@ -15,6 +15,11 @@ use crate::process::{Process, Thread};
 const WAITERS: u32 = 1 << 31;
 const DIED: u32 = 1 << 30;
 
+/// How many are woken: who asks for fewer than one gets one all the same.
+fn at_least_one(count: u64) -> u32 {
+    (count as i32).max(1) as u32
+}
+
 impl<M: Machine> Linux<'_, M> {
     /// The word that an address stands for: of its space, or of the file that several spaces map there.
     pub(crate) fn futex_word(&self, thread: &Thread, at: u64, private: bool) -> Word {
@@ -63,7 +68,7 @@ impl<M: Machine> Linux<'_, M> {
         const PRIVATE: u64 = 0x80;
         const REAL_TIME: u64 = 0x100;
         let private = what & PRIVATE != 0;
-        let kind = what & 0x7f;
+        let kind = u64::from(what as u32) & !(PRIVATE | REAL_TIME);
         // Of these, time may be that of the clock on the wall.
         if what & REAL_TIME != 0 && !matches!(kind, 9 | 11 | 13) {
             return Err(Errno::ENOSYS);
@@ -114,17 +119,17 @@ impl<M: Machine> Linux<'_, M> {
                 if bits == 0 {
                     return Err(Errno::EINVAL);
                 }
-                Ok(self.wake_futex(word(at)?, value as u32, bits))
+                Ok(self.wake_futex(word(at)?, at_least_one(value), bits))
             }
             // To wake some and move others, perhaps only if the word is as it was.
             kind @ (3 | 4) => {
-                if kind == 4 && self.machine.load_user(at)? != value3 as u32 {
-                    return Err(Errno::EAGAIN);
-                }
                 if (value as i32) < 0 || (time as i32) < 0 {
                     return Err(Errno::EINVAL);
                 }
                 let (from, to) = (word(at)?, word(other)?);
+                if kind == 4 && self.machine.load_user(at)? != value3 as u32 {
+                    return Err(Errno::EAGAIN);
+                }
                 let woken = self.wake_futex(from, value as u32, u32::MAX);
                 Ok(woken + self.futexes.requeue(from, to, time as u32))
             }
@@ -160,8 +165,8 @@ impl<M: Machine> Linux<'_, M> {
                     _ => return Err(Errno::ENOSYS),
                 };
                 let (first, second) = (word(at)?, word(other)?);
-                let woken = self.wake_futex(first, value as u32, u32::MAX);
-                Ok(woken + if holds { self.wake_futex(second, time as u32, u32::MAX) } else { 0 })
+                let woken = self.wake_futex(first, at_least_one(value), u32::MAX);
+                Ok(woken + if holds { self.wake_futex(second, at_least_one(time), u32::MAX) } else { 0 })
             }
             // Locks whose word names their owner.
             kind @ (6 | 8 | 13) => {
@@ -177,6 +182,7 @@ impl<M: Machine> Linux<'_, M> {
                 self.lock_owned(thread, at, word(at)?, until, kind == 8)
             }
             7 => self.unlock_owned(thread, at, word(at)?),
+            14.. => Err(Errno::ENOSYS),
             _ => {
                 self.note_unknown(thread, super::n::futex);
                 Err(Errno::ENOSYS)

@@ -8,8 +8,11 @@ use crate::kernel::{Linux, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
-use crate::signal::{ALWAYS, Action, DISARMS, Info, Stack, bit, number};
+use crate::signal::{ALWAYS, Action, DISARMS, Info, Stack, bit, first_of, number};
 use crate::sync::key_of;
+
+/// Flags of actions; no others are kept.
+const FLAGS: u64 = 0xdc00_0807;
 
 /// There is no stack of handlers.
 const OFF: u32 = 2;
@@ -23,7 +26,8 @@ impl<M: Machine> Linux<'_, M> {
             0 => None,
             at => {
                 let word = |index: u64| self.load_long(at + 8 * index);
-                Some(Action { handler: word(0)?, flags: word(1)?, restorer: word(2)?, mask: word(3)? })
+                let (handler, flags, restorer, mask) = (word(0)?, word(1)?, word(2)?, word(3)?);
+                Some(Action { handler, flags: flags & FLAGS, restorer, mask: mask & !ALWAYS })
             }
         };
         if action.is_some() && ALWAYS & bit(signal as u32) != 0 {
@@ -102,7 +106,7 @@ impl<M: Machine> Linux<'_, M> {
             let there = there();
             if there != 0 {
                 // None if another thread was first.
-                found = self.take(thread, there.trailing_zeros() + 1);
+                found = self.take(thread, first_of(there));
             }
             found.is_some()
         });
@@ -170,9 +174,6 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn kill_call(&self, thread: &Thread, pid: i32, signal: u32) -> Answer {
-        if signal > number::LAST {
-            return Err(Errno::EINVAL);
-        }
         let own_group = thread.process.group.load(Ordering::Relaxed);
         let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
         let meant = all.into_iter().filter(|process| match pid {
@@ -183,13 +184,17 @@ impl<M: Machine> Linux<'_, M> {
         });
         let (mut any, mut refused) = (false, false);
         for process in meant {
+            // Only if there is somebody.
+            if signal > number::LAST {
+                return Err(Errno::EINVAL);
+            }
             if !self.may_signal(thread, &process, signal) {
                 refused = true;
                 continue;
             }
             any = true;
             if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
-                let word = u64::from(thread.process.pid);
+                let word = thread.process.names_itself();
                 self.post(&process, None, Info { signal, word, ..Info::default() });
             }
         }
@@ -215,9 +220,6 @@ impl<M: Machine> Linux<'_, M> {
         [pid, signal, info]: [u64; 3],
     ) -> Answer {
         let (signal, pid) = (signal as u32, pid as u32);
-        if signal > number::LAST {
-            return Err(Errno::EINVAL);
-        }
         let (code, word, value) =
             (self.load_word(info + 8)? as i32, self.load_long(info + 16)?, self.load_long(info + 24)?);
         // Only the kernel itself may say that it has sent one.
@@ -230,6 +232,9 @@ impl<M: Machine> Linux<'_, M> {
             found.ok_or(Errno::ESRCH)
         };
         let meant = tid.map(find).transpose()?;
+        if signal > number::LAST {
+            return Err(Errno::EINVAL);
+        }
         if !self.may_signal(thread, &process, signal) {
             return Err(Errno::EPERM);
         }
@@ -240,9 +245,6 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn tgkill(&self, thread: &Thread, group: Option<u32>, tid: u32, signal: u32) -> Answer {
-        if signal > number::LAST {
-            return Err(Errno::EINVAL);
-        }
         let all: alloc::vec::Vec<_> = self.processes.with(|all| match group {
             Some(group) => all.get(&group).cloned().into_iter().collect(),
             None => all.values().cloned().collect(),
@@ -251,11 +253,14 @@ impl<M: Machine> Linux<'_, M> {
             process.threads.with(|threads| threads.iter().find(|thread| thread.tid == tid).cloned())
         });
         let target: Arc<Thread> = found.ok_or(Errno::ESRCH)?;
+        if signal > number::LAST {
+            return Err(Errno::EINVAL);
+        }
         if !self.may_signal(thread, &target.process, signal) {
             return Err(Errno::EPERM);
         }
         if signal != 0 {
-            let word = u64::from(thread.process.pid);
+            let word = thread.process.names_itself();
             self.post(&target.process, Some(&target), Info { signal, code: -6, word, value: 0, error: 0 });
         }
         Ok(0)

@@ -8,7 +8,7 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::open::{Kind, Open, flag};
 use crate::process::Thread;
-use crate::signal::ALWAYS;
+use crate::signal::{ALWAYS, first_of};
 use crate::sync::key_of;
 use crate::timer::Timer;
 
@@ -111,13 +111,14 @@ impl<M: Machine> Linux<'_, M> {
         bytes: u64,
     ) -> Result<alloc::vec::Vec<u8>, Errno> {
         const EACH: usize = 128;
+        const BY_TIMER: i32 = -2;
         let most = bytes as usize / EACH;
         if most == 0 {
             return Err(Errno::EINVAL);
         }
         let next = || {
             let pending = thread.waiting_signals() & mask;
-            if pending == 0 { None } else { self.take(thread, pending.trailing_zeros() + 1) }
+            if pending == 0 { None } else { self.take(thread, first_of(pending)) }
         };
         let mut first = next();
         if first.is_none() {
@@ -137,7 +138,9 @@ impl<M: Machine> Linux<'_, M> {
         while let Some(found) = info {
             let end = all.0.len() + EACH;
             let (pid, status) = (found.word as u32, found.value as u32);
-            let head = all.word(found.signal).word(0).word(found.code as u32).word(pid).word(0).word(0);
+            // A timer has no user.
+            let user = if found.code == BY_TIMER { 0 } else { (found.word >> 32) as u32 };
+            let head = all.word(found.signal).word(0).word(found.code as u32).word(pid).word(user).word(0);
             // Timer and overruns, status, the value as a number and as a pointer.
             let rest = head.word(0).word(0).word(0).word(0).word(status).word(status).long(found.value);
             all = rest.zeros_to(end);

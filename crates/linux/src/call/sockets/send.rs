@@ -213,7 +213,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Nobody reads what it sends: a signal says so, unless it wants none.
     fn tell_of_pipe(&self, thread: &Thread, flags: u64) {
         if flags & message::NO_SIGNAL == 0 {
-            let word = u64::from(thread.process.pid);
+            let word = thread.process.names_itself();
             self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
         }
     }

@@ -77,7 +77,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EPERM);
         }
         if signal != 0 {
-            let word = u64::from(thread.process.pid);
+            let word = thread.process.names_itself();
             self.post(&process, None, Info { signal: signal as u32, word, ..Info::default() });
         }
         Ok(0)

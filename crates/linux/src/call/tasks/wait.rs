@@ -36,6 +36,8 @@ struct Heard {
     /// As `waitid` says it: why, and the code or signal.
     why: u32,
     value: u32,
+    /// Whose it is, or was.
+    user: u32,
     /// What it has used.
     used: Usage,
 }
@@ -87,7 +89,8 @@ impl<M: Machine> Linux<'_, M> {
                 let code = (ended & !ENDED) as u32;
                 let (why, value) = if code & 0x7f == 0 { (1, code >> 8) } else { (2, code & 0x7f) };
                 let used = Self::used_below(child);
-                return first.then_some(Heard { pid: child.pid, code, why, value, used });
+                let user = child.owner.with(|owner| owner.users[0]);
+                return first.then_some(Heard { pid: child.pid, code, why, value, user, used });
             }
             if parent != me.pid {
                 return None;
@@ -102,17 +105,13 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 Some(news)
             });
-            news.map(|news| match news {
-                News::Stopped(by) => {
-                    Heard { pid: child.pid, code: by << 8 | 0x7f, why: 5, value: by, used: Usage::default() }
-                }
-                News::GoesOn => Heard {
-                    pid: child.pid,
-                    code: 0xffff,
-                    why: 6,
-                    value: number::CONTINUE,
-                    used: Usage::default(),
-                },
+            news.map(|news| {
+                let (code, why, value) = match news {
+                    News::Stopped(by) => (by << 8 | 0x7f, 5, by),
+                    News::GoesOn => (0xffff, 6, number::CONTINUE),
+                };
+                let user = child.owner.with(|owner| owner.users[0]);
+                Heard { pid: child.pid, code, why, value, user, used: Usage::default() }
             })
         };
         Ok(children.iter().find_map(heard))
@@ -139,7 +138,8 @@ impl<M: Machine> Linux<'_, M> {
         if let Some(Ended { tid, status }) = ended.as_ref().filter(|_| wanted & children::ENDED != 0) {
             let (why, value) = crate::kernel::how_ended((*status).into());
             let (why, value) = (why as u32, value as u32);
-            return Some(Some(Heard { pid: *tid, code: *status, why, value, used: Usage::default() }));
+            let heard = Heard { pid: *tid, code: *status, why, value, user: 0, used: Usage::default() };
+            return Some(Some(heard));
         }
         let all: alloc::vec::Vec<_> = self.tracees(me).into_iter().filter(is_meant).collect();
         let stopped = |thread: &Arc<Thread>| {
@@ -153,6 +153,7 @@ impl<M: Machine> Linux<'_, M> {
                 code: code << 8 | 0x7f,
                 why: 4,
                 value: code,
+                user: thread.process.owner.with(|owner| owner.users[0]),
                 used: Usage::default(),
             })
         };
@@ -190,6 +191,9 @@ impl<M: Machine> Linux<'_, M> {
         if options & !(children::AT_ONCE | children::STOPPED | children::GO_ON | children::WHOSE) != 0 {
             return Err(Errno::EINVAL);
         }
+        if pid as i32 == i32::MIN {
+            return Err(Errno::ESRCH);
+        }
         let Some(heard) = self.wait_for_child(thread, pid as i32, options | children::ENDED)? else {
             return Ok(0);
         };
@@ -225,7 +229,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         if info != 0 {
             let head = Pack::default().word(number::CHILD).word(0).word(heard.why).word(0);
-            let all = head.word(heard.pid).word(0).word(heard.value).zeros_to(128);
+            let all = head.word(heard.pid).word(heard.user).word(heard.value).zeros_to(128);
             self.machine.write_user(info, &all.0)?;
         }
         Ok(0)
