@@ -160,6 +160,12 @@ impl Pipe {
         if count == 0 && written && !into.is_empty() { Done::Wait } else { Done::Bytes(count) }
     }
 
+    /// Bytes that were taken come first again.
+    pub fn give_back(&self, taken: &[u8]) {
+        self.bytes.with(|bytes| taken.iter().rev().for_each(|&byte| bytes.push_front(byte)));
+        self.change(Way::Read);
+    }
+
     /// What there is, up to so many bytes; it stays there.
     pub fn look(&self, most: usize) -> Vec<u8> {
         self.bytes.with(|bytes| bytes.iter().take(most).copied().collect())
@@ -284,6 +290,16 @@ mod tests {
         assert_eq!(writer.pipe.write(&[2; 11]), Ok(Done::Wait), "in one piece");
         assert_eq!(writer.pipe.write(&[2; WHOLE + 1]), Ok(Done::Bytes(10)), "too many for that");
         assert!(!writer.pipe.ready(Way::Write).0);
+    }
+
+    #[test]
+    fn what_was_taken_in_vain_comes_first_again() {
+        let (reader, writer) = Pipe::open(&Arc::default());
+        assert_eq!(writer.pipe.write(b"hello"), Ok(Done::Bytes(5)));
+        let mut buffer = [0; 5];
+        assert_eq!(reader.pipe.read(&mut buffer[..3]), Done::Bytes(3));
+        reader.pipe.give_back(&buffer[1..3]);
+        assert_eq!((reader.pipe.read(&mut buffer), &buffer[..4]), (Done::Bytes(4), &b"ello"[..]));
     }
 
     #[test]

@@ -22,6 +22,16 @@ const SMALL_PIECE: usize = 4 << 10;
 /// Bytes that one call moves at most.
 const MOST: u64 = 0x7fff_f000;
 
+/// How many of so many bytes go where not all of them do.
+pub(super) fn as_far_as(all: usize, mut goes: impl FnMut(usize) -> bool) -> usize {
+    let (mut good, mut bad) = (0, all);
+    while bad - good > 1 {
+        let middle = good.midpoint(bad);
+        *(if goes(middle) { &mut good } else { &mut bad }) = middle;
+    }
+    good
+}
+
 /// Gives bytes from a place on.
 pub(super) type Load<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Errno> + 'a;
 

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use super::as_far_as;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
@@ -88,8 +89,15 @@ impl<M: Machine> Linux<'_, M> {
             }
             match to(done, &buffer[..got]) {
                 Ok(()) => {}
-                Err(_) if done > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    let fits = |bytes: usize| to(done, &buffer[..bytes]).is_ok();
+                    let part = if error == Errno::EFAULT { as_far_as(got, fits) } else { 0 };
+                    done += part as u64;
+                    if done == 0 {
+                        return Err(error);
+                    }
+                    break;
+                }
             }
             done += got as u64;
             at += got as u64;
@@ -172,7 +180,11 @@ impl<M: Machine> Linux<'_, M> {
                     word.copy_from_slice(&self.random().to_le_bytes());
                 }
             }
-            self.machine.write_user(to + done, &piece[..len])?;
+            if let Err(error) = self.machine.write_user(to + done, &piece[..len]) {
+                let fits = |bytes: usize| self.machine.write_user(to + done, &piece[..bytes]).is_ok();
+                done += as_far_as(len, fits) as u64;
+                return if done > 0 { Ok(done) } else { Err(error) };
+            }
             done += len as u64;
             self.machine.cond_resched();
         }
@@ -182,8 +194,12 @@ impl<M: Machine> Linux<'_, M> {
     fn read_pipe(&self, thread: &Thread, open: &Open, end: &End, to: u64, bytes: u64) -> Answer {
         let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
         let count = self.take_from_pipe(thread, open, end, &mut buffer)?;
-        self.machine.write_user(to, &buffer[..count])?;
-        Ok(count as u64)
+        let Err(error) = self.machine.write_user(to, &buffer[..count]) else { return Ok(count as u64) };
+        // What finds no place stays there.
+        let part = as_far_as(count, |bytes| self.machine.write_user(to, &buffer[..bytes]).is_ok());
+        end.pipe.give_back(&buffer[part..count]);
+        self.changed(key_of(&*end.pipe));
+        if part > 0 { Ok(part as u64) } else { Err(error) }
     }
 
     /// Takes bytes out of a pipe, once there are any.

@@ -1,6 +1,6 @@
 //! Bytes from a program to what is open.
 
-use super::{Load, PIECE};
+use super::{Load, PIECE, as_far_as};
 use crate::areas::PAGE;
 use crate::call::sockets::Extra;
 use crate::errno::{Answer, Errno};
@@ -209,8 +209,16 @@ impl<M: Machine> Linux<'_, M> {
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
         while done < bytes && !thread.is_dying() {
-            let piece = buffer.len().min((bytes - done) as usize);
-            let put = from(done, &mut buffer[..piece]).and_then(|()| {
+            let mut piece = buffer.len().min((bytes - done) as usize);
+            let mut loaded = from(done, &mut buffer[..piece]);
+            let is_last = loaded == Err(Errno::EFAULT);
+            if is_last {
+                piece = as_far_as(piece, |bytes| from(done, &mut buffer[..bytes]).is_ok());
+                if piece > 0 {
+                    loaded = from(done, &mut buffer[..piece]);
+                }
+            }
+            let put = loaded.and_then(|()| {
                 self.unless_sealed(inode, |seals| {
                     if seals & seal::WRITE != 0
                         || seals & seal::GROW != 0 && at.saturating_add(piece as u64) > self.file_len(file)
@@ -238,6 +246,9 @@ impl<M: Machine> Linux<'_, M> {
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
+            if is_last {
+                break;
+            }
             self.machine.cond_resched();
         }
         inode.touch(self.clock());
@@ -251,10 +262,18 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOMEM);
         }
         while done < bytes {
-            let len = buffer.len().min((bytes - done) as usize);
+            let mut len = buffer.len().min((bytes - done) as usize);
             // Up to so many bytes go in one piece.
             debug_assert!(len <= WHOLE || len == buffer.len() || done > 0);
-            load(done, &mut buffer[..len])?;
+            let mut loaded = load(done, &mut buffer[..len]);
+            if loaded.is_err() && len > WHOLE {
+                // As many pieces as can be read.
+                len = WHOLE;
+                loaded = load(done, &mut buffer[..len]);
+            }
+            if let Err(error) = loaded {
+                return if done > 0 { Ok(done) } else { Err(error) };
+            }
             let mut put = end.pipe.write(&buffer[..len]);
             if put == Ok(Done::Wait) {
                 if open.has(flag::NO_WAIT) {
@@ -275,7 +294,7 @@ impl<M: Machine> Linux<'_, M> {
                     if done > 0 {
                         break;
                     }
-                    let word = u64::from(thread.process.pid);
+                    let word = thread.process.names_itself();
                     self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
                     return Err(error);
                 }
