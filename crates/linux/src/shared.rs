@@ -5,6 +5,7 @@ use alloc::sync::{Arc, Weak};
 use crate::tree::Inode;
 
 /// A piece of memory by number.
+#[derive(Clone)]
 pub struct Segment {
     pub key: u32,
     pub inode: Weak<Inode>,
@@ -12,4 +13,10 @@ pub struct Segment {
     pub kept: Option<Arc<Inode>>,
     pub bytes: u64,
     pub made_by: u32,
+    /// By which user and group.
+    pub maker: [u32; 2],
+    /// Who has shown it last, or no longer, and when, in seconds.
+    pub last: u32,
+    pub shown: u64,
+    pub left: u64,
 }

@@ -25,16 +25,19 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn epoll_ctl(&self, thread: &Thread, [set, what, number, at]: [u64; 4]) -> Answer {
-        let (own, open) = (self.open_file(thread, set)?, self.open_file(thread, number)?);
         let mut event = [0; EVENT];
         if what != 2 {
             self.machine.read_user(at, &mut event)?;
         }
+        let (own, open) = (self.open_file(thread, set)?, self.open_file(thread, number)?);
         let events = u32::from_le_bytes(event[..4].try_into().expect("4 bytes"));
         let data = u64::from_le_bytes(event[4..].try_into().expect("8 bytes"));
-        let Kind::Poll(epoll) = &own.kind else { return Err(Errno::EINVAL) };
         if matches!(open.kind, Kind::File(_) | Kind::Directory(_)) {
             return Err(Errno::EPERM);
+        }
+        let Kind::Poll(epoll) = &own.kind else { return Err(Errno::EINVAL) };
+        if Arc::ptr_eq(&own, &open) {
+            return Err(Errno::EINVAL);
         }
         // Of those who wait one is woken, not all: of what is no set, for these events, and once and for all.
         const MAY_BE: u32 = EXCLUSIVE | 1 << 31 | 1 << 29 | IN | OUT | ERROR | HANG_UP;

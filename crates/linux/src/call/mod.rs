@@ -141,7 +141,7 @@ pub fn call<M: Machine>(
         n::epoll_create1 => linux.epoll_create(thread, a as u32),
         n::epoll_ctl => linux.epoll_ctl(thread, [a, b, c, d]),
         n::epoll_wait | n::epoll_pwait => {
-            let mask = if number == n::epoll_wait || e == 0 { None } else { Some(linux.load_long(e)?) };
+            let mask = if number == n::epoll_wait { None } else { linux.load_mask(e, f)? };
             linux.epoll_wait(
                 thread,
                 [a, b, c],
@@ -151,7 +151,7 @@ pub fn call<M: Machine>(
         }
         n::epoll_pwait2 => {
             let time = if d == 0 { None } else { Some(linux.time(d)?) };
-            let mask = if e == 0 { None } else { Some(linux.load_long(e)?) };
+            let mask = linux.load_mask(e, f)?;
             linux.epoll_wait(thread, [a, b, c], time, mask)
         }
         n::inotify_init => linux.inotify(thread, 0),
@@ -187,7 +187,7 @@ pub fn call<M: Machine>(
         // What was asked for is done by then.
         n::io_cancel => Err(Errno::EINVAL),
         n::shmdt => linux.shmdt(thread, a),
-        n::shmctl => linux.shmctl(a, b, c),
+        n::shmctl => linux.shmctl(thread, a, b, c),
         n::pidfd_open => linux.pidfd_open(thread, a, b),
         n::pidfd_getfd => linux.pidfd_getfd(thread, [a, b, c]),
         n::process_madvise => linux.process_madvise(thread, [a, b, c, d, e]),
@@ -197,11 +197,13 @@ pub fn call<M: Machine>(
         n::timerfd_gettime => linux.timerfd_gettime(thread, a, b),
         n::signalfd => linux.signalfd(thread, [a, b, c, 0]),
         n::signalfd4 => linux.signalfd(thread, [a, b, c, d]),
-        n::poll => linux.poll(thread, a, b, (c as i32 >= 0).then(|| u64::from(c as u32) * 1_000_000), None),
+        n::poll => {
+            linux.poll(thread, a, b, (c as i32 >= 0).then(|| u64::from(c as u32) * 1_000_000), 0, None)
+        }
         n::ppoll => {
             let time = if c == 0 { None } else { Some(linux.time(c)?) };
-            let mask = if d == 0 { None } else { Some(linux.load_long(d)?) };
-            linux.poll(thread, a, b, time, mask)
+            let mask = linux.load_mask(d, e)?;
+            linux.poll(thread, a, b, time, c, mask)
         }
         n::select | n::pselect6 => linux.select(thread, all, number == n::pselect6),
 
@@ -402,8 +404,11 @@ pub fn call<M: Machine>(
         n::rt_sigaction => linux.sigaction(thread, [a, b, c, d]),
         n::rt_sigprocmask => linux.sigprocmask(thread, [a, b, c, d]),
         n::rt_sigreturn => linux.sigreturn(thread, frame),
+        n::rt_sigsuspend if b != 8 => Err(Errno::EINVAL),
         n::rt_sigsuspend => linux.sigsuspend(thread, a),
+        n::rt_sigpending if b > 8 => Err(Errno::EINVAL),
         n::rt_sigpending => linux.sigpending(thread, a),
+        n::rt_sigtimedwait if d != 8 => Err(Errno::EINVAL),
         n::rt_sigtimedwait => linux.sigtimedwait(thread, [a, b, c]),
         n::pause => linux.pause(thread),
         n::sigaltstack => linux.sigaltstack(thread, frame.registers.rsp, a, b),
@@ -614,6 +619,15 @@ impl<M: Machine> Linux<'_, M> {
         Ok(u32::from_le_bytes(bytes))
     }
 
+    /// A mask of signals, if one is named, and how long it is said to be.
+    fn load_mask(&self, at: u64, bytes: u64) -> Result<Option<u64>, Errno> {
+        match (at, bytes) {
+            (0, _) => Ok(None),
+            (_, 8) => self.load_long(at).map(Some),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
     /// A text that ends with a zero.
     pub(crate) fn load_text(&self, at: u64, most: usize) -> Result<Vec<u8>, Errno> {
         let mut text = Vec::new();
@@ -625,7 +639,7 @@ impl<M: Machine> Linux<'_, M> {
             self.machine.read_user(at, &mut piece[..len])?;
             if let Some(end) = piece[..len].iter().position(|&byte| byte == 0) {
                 text.extend_from_slice(&piece[..end]);
-                return Ok(text);
+                return if text.len() > most { Err(Errno::ENAMETOOLONG) } else { Ok(text) };
             }
             text.extend_from_slice(&piece[..len]);
             at += len as u64;
@@ -656,7 +670,7 @@ impl<M: Machine> Linux<'_, M> {
             if !self.machine.has_piece(room) {
                 return Err(Errno::ENOMEM);
             }
-            texts.push(self.load_text(text, 128 << 10).map_err(|error| match error {
+            texts.push(self.load_text(text, (128 << 10) - 1).map_err(|error| match error {
                 Errno::ENAMETOOLONG => Errno::E2BIG,
                 other => other,
             })?);

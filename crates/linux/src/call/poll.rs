@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use crate::epoll::{DEEPEST, Looks};
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, RESTART, UNLESS_HANDLED, Waited};
+use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::open::{Counter, Kind, Open};
 use crate::pipe::Way;
@@ -175,7 +176,7 @@ impl<M: Machine> Linux<'_, M> {
         &self,
         thread: &Thread,
         asked: &[Option<Asked>],
-        time: Option<u64>,
+        until: Option<u64>,
         again: Errno,
     ) -> Result<(), Errno> {
         let any = || {
@@ -186,13 +187,21 @@ impl<M: Machine> Linux<'_, M> {
             let looks = Looks::default();
             asked.iter().flatten().filter_map(|one| self.due(one.open.as_ref()?, &looks)).min()
         };
-        let until = time.map(|time| self.end_of_wait(thread, time));
         match self.watch(thread, until, due, any) {
             Waited::Interrupted => {
                 thread.deadline.with(|at| *at = until);
                 Err(again)
             }
             Waited::Ready | Waited::Late => Ok(()),
+        }
+    }
+
+    /// Says where the program has said how long it would wait how much of that is left; where it cannot be said, nobody hears of it.
+    fn tell_left(&self, at: u64, until: Option<u64>, scale: u64) {
+        if let Some(until) = until.filter(|_| at != 0) {
+            let left = until.saturating_sub(self.now());
+            let (seconds, rest) = (left / 1_000_000_000, left % 1_000_000_000 / scale);
+            let _ = self.machine.write_user(at, &Pack::default().long(seconds).long(rest).0);
         }
     }
 
@@ -208,6 +217,7 @@ impl<M: Machine> Linux<'_, M> {
         at: u64,
         count: u64,
         time: Option<u64>,
+        time_at: u64,
         mask: Option<u64>,
     ) -> Answer {
         if count > thread.process.files.with(|files| files.most()) as u64 {
@@ -229,7 +239,12 @@ impl<M: Machine> Linux<'_, M> {
             self.mask_meanwhile(thread, mask);
         }
         let again = if mask.is_some() { UNLESS_HANDLED } else { RESTART };
-        self.wait_for_any(thread, &asked, time, again)?;
+        let until = time.map(|time| self.end_of_wait(thread, time));
+        let waited = self.wait_for_any(thread, &asked, until, again);
+        if time != Some(0) {
+            self.tell_left(time_at, until, 1);
+        }
+        waited?;
         let (mut any, looks) = (0, Looks::default());
         for (index, one) in asked.iter().enumerate() {
             let found = one.as_ref().map_or(0, |one| self.found(thread, one, &looks)) as u16;
@@ -242,12 +257,14 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn select(
         &self,
         thread: &Thread,
-        [count, read, write, except, time, sigmask]: [u64; 6],
+        [count, read, write, except, time_at, sigmask]: [u64; 6],
         fine: bool,
     ) -> Answer {
-        if count > 1024 {
+        if (count as i32) < 0 {
             return Err(Errno::EINVAL);
         }
+        // Behind the last that may be open there is none.
+        let count = u64::from(count as u32).min(thread.process.files.with(|files| files.most()) as u64);
         let bytes = (count as usize).div_ceil(64) * 8;
         let load = |at: u64| {
             let mut set = alloc::vec![0; bytes];
@@ -269,23 +286,30 @@ impl<M: Machine> Linux<'_, M> {
             }
             asked.push(Some(Asked { open: Some(self.open_file(thread, number)?), wanted }));
         }
-        let time = match time {
+        let scale = if fine { 1 } else { 1000 };
+        let time = match time_at {
             0 => None,
             at => {
-                let scale = if fine { 1 } else { 1000 };
                 let (seconds, rest) = (self.load_long(at)?, self.load_long(at + 8)?);
-                if seconds >> 63 != 0 || rest >> 63 != 0 {
+                if seconds >> 63 != 0 || rest >> 63 != 0 || fine && rest >= 1_000_000_000 {
                     return Err(Errno::EINVAL);
                 }
                 Some(seconds.saturating_mul(1_000_000_000).saturating_add(rest.saturating_mul(scale)))
             }
         };
         // `pselect`: where the mask lies, and how long it is.
-        let mask = if fine && sigmask != 0 { self.load_long(sigmask)? } else { 0 };
-        if mask != 0 {
-            self.mask_meanwhile(thread, self.load_long(mask)?);
+        if fine
+            && sigmask != 0
+            && let Some(mask) = self.load_mask(self.load_long(sigmask)?, self.load_long(sigmask + 8)?)?
+        {
+            self.mask_meanwhile(thread, mask);
         }
-        self.wait_for_any(thread, &asked, time, UNLESS_HANDLED)?;
+        let until = time.map(|time| self.end_of_wait(thread, time));
+        let waited = self.wait_for_any(thread, &asked, until, UNLESS_HANDLED);
+        if time != Some(0) {
+            self.tell_left(time_at, until, scale);
+        }
+        waited?;
         let looks = Looks::default();
         let [mut reads, mut writes, mut excepts] = [0; 3].map(|_: u8| alloc::vec![0_u8; bytes]);
         let mut any = 0;

@@ -51,6 +51,9 @@ impl<M: Machine> Linux<'_, M> {
         }
         let buffers = |at, count| self.vectors(at, count).map(|all| Buffers { all, next: 0 });
         let (mut own, mut other) = (buffers(own, own_count)?, buffers(other, other_count)?);
+        if own.here().is_none() || other.here().is_none() {
+            return Ok(0);
+        }
         let process = self.processes.with(|all| all.get(&(pid as u32)).cloned()).ok_or(Errno::ESRCH)?;
         if !self.may_look_into(thread, &process) {
             return Err(Errno::EPERM);

@@ -12,9 +12,12 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::memory::{ALL, WITHIN};
 use crate::process::{Mapped, Thread};
+use crate::rights::{READ, WRITE};
 use crate::shared::Segment;
 use crate::tree::{Body, Inode, mode};
 
+/// Longer than any may be.
+const MOST_BYTES: u64 = u64::MAX - (1 << 24);
 /// How many there may be.
 const MOST: usize = 4096;
 
@@ -30,10 +33,12 @@ impl<M: Machine> Linux<'_, M> {
         let find = |all: &BTreeMap<u32, Segment>| {
             let found = all.iter().find(|(_, segment)| key != 0 && segment.key == key);
             let (&id, segment) = found?;
+            let wanted = (flags >> 6 | flags >> 3 | flags) as u32 & (READ | WRITE);
+            let may = || segment.inode.upgrade().map_or(Ok(()), |inode| self.may(thread, &inode, wanted));
             Some(match () {
                 () if flags & CREATE != 0 && flags & EXCLUSIVE != 0 => Err(Errno::EEXIST),
                 () if bytes > segment.bytes => Err(Errno::EINVAL),
-                () => Ok(u64::from(id)),
+                () => may().map(|()| u64::from(id)),
             })
         };
         if let Some(answer) = self.segments.with(|all| find(all)) {
@@ -42,13 +47,18 @@ impl<M: Machine> Linux<'_, M> {
         if key != 0 && flags & CREATE == 0 {
             return Err(Errno::ENOENT);
         }
-        if bytes == 0 || bytes >> 46 != 0 {
+        if bytes == 0 || bytes > MOST_BYTES {
             return Err(Errno::EINVAL);
+        }
+        if bytes >> 46 != 0 {
+            return Err(Errno::ENOMEM);
         }
         let content = self.new_content(bytes.next_multiple_of(PAGE), Kept::InMemory)?;
         let rights = mode::FILE | flags as u32 & 0o777;
         let inode = Inode::new(self.inode_number(), rights, self.clock(), Body::File(content));
         let made_by = thread.process.pid;
+        let maker = thread.process.owner.with(|owner| [owner.users[1], owner.groups[1]]);
+        inode.owner.iter().zip(maker).for_each(|(owner, maker)| owner.store(maker, Ordering::Relaxed));
         self.segments.with(|all| {
             // Somebody may have been faster.
             if let Some(answer) = find(all) {
@@ -59,34 +69,49 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(Errno::ENOSPC);
             }
             let id = all.last_key_value().map_or(0, |(&id, _)| id + 1);
-            all.insert(
-                id,
-                Segment { key, inode: Arc::downgrade(&inode), kept: Some(inode.clone()), bytes, made_by },
-            );
+            let (weak, kept) = (Arc::downgrade(&inode), Some(inode.clone()));
+            let (last, shown, left) = (0, 0, 0);
+            let segment = Segment { key, inode: weak, kept, bytes, made_by, maker, last, shown, left };
+            all.insert(id, segment);
             Ok(id.into())
         })
     }
 
-    fn segment(&self, id: u64) -> Result<(Arc<Inode>, u64, u32, u32), Errno> {
-        let parts =
-            |segment: &Segment| Some((segment.inode.upgrade()?, segment.bytes, segment.key, segment.made_by));
+    fn segment(&self, id: u64) -> Result<(Arc<Inode>, Segment), Errno> {
+        let parts = |segment: &Segment| Some((segment.inode.upgrade()?, segment.clone()));
         self.segments.with(|all| all.get(&(id as u32)).and_then(parts)).ok_or(Errno::EINVAL)
+    }
+
+    /// Who shows a segment from now on, or no longer.
+    fn note_shown(&self, thread: &Thread, inode: &Arc<Inode>, shows: bool) {
+        let now = self.clock() / 1_000_000_000;
+        self.segments.with(|all| {
+            let is = |segment: &&mut Segment| core::ptr::eq(segment.inode.as_ptr(), Arc::as_ptr(inode));
+            if let Some(segment) = all.values_mut().find(is) {
+                segment.last = thread.process.pid;
+                *(if shows { &mut segment.shown } else { &mut segment.left }) = now;
+            }
+        });
     }
 
     pub(crate) fn shmat(&self, thread: &Thread, id: u64, at: u64, flags: u64) -> Answer {
         const READ_ONLY: u64 = 0o10000;
         const ROUND: u64 = 0o20000;
         const REPLACE: u64 = 0o40000;
-        let (inode, bytes, key, _) = self.segment(id)?;
+        const EXECUTE: u64 = 0o100_000;
+        let (inode, Segment { key, bytes, .. }) = self.segment(id)?;
         let bytes = bytes.next_multiple_of(PAGE);
         let at = if flags & ROUND != 0 { at & !(PAGE - 1) } else { at };
         if !at.is_multiple_of(PAGE) || at == 0 && flags & REPLACE != 0 {
             return Err(Errno::EINVAL);
         }
-        let of = if flags & READ_ONLY != 0 { rights::READ } else { rights::READ | rights::WRITE };
-        let path = alloc::format!("/SYSV{key:08x} (deleted)").into_bytes();
         let may_write = flags & READ_ONLY == 0;
-        let file = Mapped { inode, path: path.into(), may_write };
+        self.may(thread, &inode, if may_write { READ | WRITE } else { READ })?;
+        let of = rights::READ
+            | if may_write { rights::WRITE } else { 0 }
+            | if flags & EXECUTE != 0 { rights::EXECUTE } else { 0 };
+        let path = alloc::format!("/SYSV{key:08x} (deleted)").into_bytes();
+        let file = Mapped { inode: inode.clone(), path: path.into(), may_write };
         let what = What::File { file, page: 0, shared: true };
         let memory = thread.memory();
         memory.layout.with(self.machine, |layout| {
@@ -105,6 +130,7 @@ impl<M: Machine> Linux<'_, M> {
                 at
             };
             self.map(memory.space, layout, start..start + bytes, of, what)?;
+            self.note_shown(thread, &inode, true);
             Ok(start)
         })
     }
@@ -128,6 +154,7 @@ impl<M: Machine> Linux<'_, M> {
                     self.unmap(memory.space, layout, &(start..area.end))?;
                 }
             }
+            self.note_shown(thread, &first.inode, false);
             Ok(0)
         })
     }
@@ -146,12 +173,10 @@ impl<M: Machine> Linux<'_, M> {
         all.iter().map(count).sum()
     }
 
-    pub(crate) fn shmctl(&self, id: u64, what: u64, to: u64) -> Answer {
+    pub(crate) fn shmctl(&self, thread: &Thread, id: u64, what: u64, to: u64) -> Answer {
         const REMOVE: u64 = 0;
         const SET: u64 = 1;
         const STATE: u64 = 2;
-        /// It goes when nobody shows it any more.
-        const GOES: u32 = 0o1000;
         const LIMITS: u64 = 3;
         const STATE_OF: u64 = 13;
         const USED: u64 = 14;
@@ -173,12 +198,18 @@ impl<M: Machine> Linux<'_, M> {
             }
             STATE_OF | STATE_OF_ANY => {
                 let id = nth.ok_or(Errno::EINVAL)?;
-                return self.shmctl(id.into(), STATE, to).map(|_| id.into());
+                if what == STATE_OF {
+                    self.may(thread, &self.segment(id.into())?.0, READ)?;
+                }
+                return self.state_of_segment(id.into(), to).map(|_| id.into());
             }
             _ => {}
         }
-        let (inode, bytes, key, made_by) = self.segment(id)?;
+        let (inode, segment) = self.segment(id)?;
+        let user = thread.process.owner.with(|owner| owner.users[1]);
+        let is_own = [0, segment.maker[0], inode.owner[0].load(Ordering::Relaxed)].contains(&user);
         match what {
+            REMOVE | SET if !is_own => Err(Errno::EPERM),
             REMOVE => {
                 let kept = self.segments.with(|all| {
                     let segment = all.get_mut(&(id as u32))?;
@@ -188,23 +219,38 @@ impl<M: Machine> Linux<'_, M> {
                 drop(kept);
                 Ok(0)
             }
-            SET => Ok(0),
+            // Whose it is, and its rights.
+            SET => {
+                let [owner, group, rights] =
+                    [self.load_word(to + 4)?, self.load_word(to + 8)?, self.load_word(to + 20)?];
+                inode.owner[0].store(owner, Ordering::Relaxed);
+                inode.owner[1].store(group, Ordering::Relaxed);
+                inode.mode.store(mode::FILE | rights & 0o777, Ordering::Relaxed);
+                inode.modified.store(self.clock(), Ordering::Relaxed);
+                Ok(0)
+            }
             STATE => {
-                let goes =
-                    self.segments.with(|all| all.get(&(id as u32)).is_some_and(|it| it.kept.is_none()));
-                let rights = inode.mode.load(Ordering::Relaxed) & 0o777 | if goes { GOES } else { 0 };
-                let head =
-                    Pack::default().word(key).word(0).word(0).word(0).word(0).word(rights).zeros_to(48);
-                let times = head
-                    .long(bytes)
-                    .long(0)
-                    .long(0)
-                    .long(inode.modified.load(Ordering::Relaxed) / 1_000_000_000);
-                let attached = self.mapped(&inode, &|_| true);
-                let all = times.word(made_by).word(made_by).long(attached).zeros_to(112);
-                self.machine.write_user(to, &all.0).map(|()| 0)
+                self.may(thread, &inode, READ)?;
+                self.state_of_segment(id, to)
             }
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    fn state_of_segment(&self, id: u64, to: u64) -> Answer {
+        /// It goes when nobody shows it any more.
+        const GOES: u32 = 0o1000;
+        let (inode, segment) = self.segment(id)?;
+        let goes = if segment.kept.is_none() { GOES } else { 0 };
+        let [owner, group] = inode.owner.each_ref().map(|id| id.load(Ordering::Relaxed));
+        let head = Pack::default().word(segment.key).word(owner).word(group);
+        let [maker, of] = segment.maker;
+        let rights = inode.mode.load(Ordering::Relaxed) & 0o777 | goes;
+        let head = head.word(maker).word(of).word(rights).zeros_to(48);
+        let changed = inode.modified.load(Ordering::Relaxed) / 1_000_000_000;
+        let times = head.long(segment.bytes).long(segment.shown).long(segment.left).long(changed);
+        let attached = self.mapped(&inode, &|_| true);
+        let all = times.word(segment.made_by).word(segment.last).long(attached).zeros_to(112);
+        self.machine.write_user(to, &all.0).map(|()| 0)
     }
 }

@@ -44,6 +44,8 @@ mod flag {
     pub const UNKNOWN: u64 = 0x7e02_0000 | 0x2000;
     /// A descriptor of the process.
     pub const DESCRIPTOR: u64 = 0x1000;
+    /// Nobody hears how it ends: no more.
+    pub const DETACHED: u64 = 0x40_0000;
     /// Signal handlers back to usual.
     pub const CLEAR_HANDLERS: u64 = 0x1_0000_0000;
 }
@@ -98,6 +100,8 @@ impl Clone {
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn clone_arguments(&self, at: u64, bytes: u64) -> Result<Clone, Errno> {
+        /// Bytes of what may be said.
+        const KNOWN: u64 = 88;
         if bytes > 4096 {
             return Err(Errno::E2BIG);
         }
@@ -105,13 +109,27 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let word = |index: u64| self.load_long(at + 8 * index);
-        let (stack, len) = (word(5)?, word(6)?);
+        // What is not known here must be nothing.
+        let mut more = alloc::vec![0; bytes.saturating_sub(KNOWN) as usize];
+        self.machine.read_user(at + KNOWN.min(bytes), &mut more)?;
+        if more.iter().any(|&byte| byte != 0) {
+            return Err(Errno::E2BIG);
+        }
+        let (flags, ends_with, stack, len) = (word(0)?, word(4)?, word(5)?, word(6)?);
+        if ends_with > u64::from(number::LAST)
+            || flags & (flag::DETACHED | 0x7f) != 0
+            || flags & flag::HANDLERS != 0 && flags & flag::CLEAR_HANDLERS != 0
+            || flags & (flag::THREAD | flag::PARENT) != 0 && ends_with != 0
+            || (stack == 0) != (len == 0)
+        {
+            return Err(Errno::EINVAL);
+        }
         Ok(Clone {
-            flags: word(0)?,
+            flags,
             stack: if stack == 0 { 0 } else { stack.wrapping_add(len) },
             child_tid: word(2)?,
             parent_tid: word(3)?,
-            ends_with: word(4)? as u32,
+            ends_with: ends_with as u32,
             tls: word(7)?,
             descriptor: word(1)?,
         })
@@ -152,7 +170,8 @@ impl<M: Machine> Linux<'_, M> {
         if flags & flag::CHILD_TID != 0 {
             new.set_tid.store(ask.child_tid, Ordering::SeqCst);
         }
-        if flags & flag::MEMORY == 0 {
+        // Nor does one lose it for whom this one waits.
+        if flags & (flag::MEMORY | flag::VFORK) != flag::MEMORY {
             new.stack.with(|stack| *stack = thread.stack.with(|stack| *stack));
         }
         if flags & flag::PARENT_TID != 0 {

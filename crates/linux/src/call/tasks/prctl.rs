@@ -39,7 +39,7 @@ impl<M: Machine> Linux<'_, M> {
         };
         match what {
             SET_NAME => {
-                let mut name = self.load_text(value, 64)?;
+                let mut name = self.load_text(value, 4095)?;
                 name.truncate(15);
                 self.set_name(&thread.process, thread.tid, name);
                 Ok(0)
