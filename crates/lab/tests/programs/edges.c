@@ -1,14 +1,23 @@
 // What programs ask for at the edges of what calls promise: lengths that no number can say, words that are nowhere, signals that nobody
-// wants any more, the end of what may be used of CPUs. A line for each part with how many checks failed.
+// wants any more, the end of what may be used of CPUs; which of several errors comes first, and how much is done before it. A line for
+// each part with how many checks failed.
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/sched.h>
+#include <pthread.h>
 #include <sched.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/select.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -220,6 +229,13 @@ static void programs(void) {
     close(one), close(same), close(other);
 }
 
+static int file_of(long pages) {
+    char name[] = "/tmp/edges-XXXXXX";
+    int file = mkstemp(name);
+    CHECK(unlink(name) == 0 && ftruncate(file, pages * PAGE) == 0);
+    return file;
+}
+
 static void buffers(void) {
     int pipes[2], file = open("/proc/self/exe", O_RDONLY), null = open("/dev/null", O_RDWR);
     char *two = mmap(0, 2 * PAGE, READ_WRITE, OWN, -1, 0), byte;
@@ -236,14 +252,451 @@ static void buffers(void) {
     FAILS(writev(pipes[1], parts, 2), EFAULT);
     FAILS(write(pipes[1], two + PAGE - 2, 5), EFAULT);
     FAILS(read(pipes[0], &byte, 1), EAGAIN);
+    // And what finds no place stays there; as far as there is memory it goes.
+    CHECK(write(pipes[1], "abc", 3) == 3);
+    FAILS(read(pipes[0], two + PAGE, 3), EFAULT);
+    CHECK(read(pipes[0], two, 3) == 3 && !memcmp(two, "abc", 3));
+    int zero = open("/dev/zero", O_RDONLY), other = file_of(0);
+    CHECK(read(zero, two, 2 * PAGE) == PAGE && write(other, two, 2 * PAGE) == PAGE && lseek(other, 0, SEEK_END) == PAGE);
+    CHECK(pread(other, two, 2 * PAGE, 0) == PAGE && pread(other, two + PAGE - 5, 10, 0) == 5);
+    FAILS(pread(other, two + PAGE, 1, 0), EFAULT);
+    close(zero), close(other);
     CHECK(flock(file, 32 | 64) == 0);
     FAILS(flock(file, 16), EINVAL);
     close(pipes[0]), close(pipes[1]), close(file), close(null);
 }
 
+static sigjmp_buf back;
+static volatile siginfo_t came;
+
+static void leap(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    came = *info;
+    siglongjmp(back, signal);
+}
+
+static void leaps(int signal, int flags) {
+    struct sigaction action = {.sa_sigaction = leap, .sa_flags = SA_SIGINFO | flags};
+    sigaction(signal, &action, 0);
+}
+
+// What a byte is, or minus the signal that came instead.
+static int at(volatile char *place) {
+    int signal = sigsetjmp(back, 1);
+    return signal ? -signal : *place;
+}
+
+static int put(volatile char *place) {
+    int signal = sigsetjmp(back, 1);
+    if (!signal) *place = 1;
+    return -signal;
+}
+
+// What a child does of which the checks are this one's.
+#define CHILD(...) CHECK(ENDS(wrong = 0; __VA_ARGS__; fflush(stderr); _exit(wrong)) == 0)
+
+static char *own(long pages) { return mmap(0, pages * PAGE, READ_WRITE, OWN, -1, 0); }
+
+// How many areas lie there, as the process is told.
+static int areas(char *from, long pages) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], *to = from + pages * PAGE;
+    unsigned long start, end;
+    int count = 0;
+    while (fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2) count += start < (unsigned long)to && end > (unsigned long)from;
+    fclose(maps);
+    return count;
+}
+
+// Which of several errors comes first, where memory lies that is asked for vaguely, and limits that hold whatever is replaced.
+static void mappings(void) {
+    leaps(SIGSEGV, 0);
+    int file = file_of(4), pipes[2], writes = open("/dev/zero", O_WRONLY), reads = open("/dev/zero", O_RDONLY);
+    CHECK(pipe(pipes) == 0);
+    FAILS(mmap(0, 0, PROT_READ, MAP_PRIVATE, 999, 0), EBADF);
+    FAILS(mmap(0, 0, PROT_READ, MAP_PRIVATE, file, 0), EINVAL);
+    FAILS(mmap(0, PAGE, PROT_READ, MAP_PRIVATE, pipes[1], 0), EACCES);
+    FAILS(mmap(0, PAGE, PROT_READ, MAP_PRIVATE, pipes[0], 0), ENODEV);
+    FAILS(mmap(0, PAGE, PROT_READ, MAP_PRIVATE, writes, 0), EACCES);
+    FAILS(mmap(0, PAGE, READ_WRITE, MAP_SHARED, reads, 0), EACCES);
+    FAILS(mmap(0, PAGE, PROT_READ, MAP_PRIVATE | MAP_GROWSDOWN, file, 0), EINVAL);
+    // Where in no file its memory lies.
+    CHECK(mmap(0, PAGE, PROT_READ, OWN, -1, -PAGE) != MAP_FAILED);
+    CHECK((unsigned long)mmap((void *)PAGE, PAGE, PROT_READ, OWN, -1, 0) <= 0x10000);
+    // Not where something else may grow to; and that may come near to what nobody may use.
+    char *free = own(1024);
+    munmap(free, 1024 * PAGE);
+    char *grows = mmap(free + 1000 * PAGE, PAGE, READ_WRITE, OWN | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
+    CHECK(mmap(grows - PAGE, PAGE, PROT_READ, OWN, -1, 0) != grows - PAGE);
+    free = own(64);
+    CHECK(mprotect(free, 10 * PAGE, PROT_NONE) == 0 && munmap(free + 10 * PAGE, 20 * PAGE) == 0);
+    grows = mmap(free + 20 * PAGE, PAGE, READ_WRITE, OWN | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
+    CHECK(put(grows - PAGE) == 0 && put(free + 10 * PAGE) == 0 && put(free + 9 * PAGE) == -SIGSEGV);
+    CHILD({
+        char *now = sbrk(0), *end = (char *)(((long)now + PAGE - 1) & -PAGE);
+        CHECK(mmap(end + 3 * PAGE, PAGE, PROT_READ, OWN | MAP_FIXED, -1, 0) == end + 3 * PAGE);
+        CHECK((char *)syscall(SYS_brk, end + 2 * PAGE) == end + 2 * PAGE && (char *)syscall(SYS_brk, end + 3 * PAGE) == end + 2 * PAGE);
+    });
+    if (geteuid() == 0) CHILD({
+        struct rlimit none = {0, 0};
+        CHECK(setrlimit(RLIMIT_MEMLOCK, &none) == 0 && setresuid(1, 1, 1) == 0);
+        FAILS(mmap(0, PAGE, PROT_READ, OWN | MAP_LOCKED, -1, 0), EPERM);
+    });
+    CHILD({
+        char *much = mmap(0, 64 << 20, PROT_NONE, OWN, -1, 0), line[256];
+        long size = 0;
+        FILE *status = fopen("/proc/self/status", "r");
+        while (fgets(line, sizeof line, status)) sscanf(line, "VmSize: %ld", &size);
+        struct rlimit most = {(size << 10) + (1 << 20), RLIM_INFINITY};
+        CHECK(setrlimit(RLIMIT_AS, &most) == 0);
+        FAILS(mmap(0, 32 << 20, PROT_NONE, OWN, -1, 0), ENOMEM);
+        CHECK(mmap(much, 32 << 20, PROT_READ, OWN | MAP_FIXED, -1, 0) == much);
+    });
+    CHILD({
+        struct rlimit most = {32 << 20, 32 << 20};
+        CHECK(setrlimit(RLIMIT_DATA, &most) == 0);
+        char *much = mmap(0, 64 << 20, PROT_READ, OWN, -1, 0);
+        FAILS(mprotect(much, 64 << 20, READ_WRITE), ENOMEM);
+        CHECK(mprotect(much, 1 << 20, READ_WRITE) == 0);
+    });
+    close(file), close(pipes[0]), close(pipes[1]), close(writes), close(reads);
+}
+
+// What changes mappings, and what becomes of those beside.
+static void changes(void) {
+    leaps(SIGSEGV, 0);
+    int file = file_of(8);
+    char *map = mmap(0, 6 * PAGE, READ_WRITE, MAP_SHARED, file, 0);
+    CHECK(mprotect(map + PAGE, PAGE, PROT_READ) == 0 && areas(map, 6) == 3);
+    CHECK(mprotect(map + PAGE, PAGE, READ_WRITE) == 0 && areas(map, 6) == 1);
+    CHECK(mremap(map, 6 * PAGE, 8 * PAGE, MREMAP_MAYMOVE) != MAP_FAILED);
+    CHECK(syscall(SYS_mprotect, own(1), 0, 0x1000) == 0 && syscall(SYS_mprotect, own(1), PAGE, READ_WRITE | 8) == 0);
+    FAILS(syscall(SYS_mprotect, own(1), PAGE, 0x1000), EINVAL);
+    // What goes may have holes.
+    char *six = own(6);
+    munmap(six + 2 * PAGE, PAGE);
+    CHECK(mremap(six, 6 * PAGE, 6 * PAGE, 0) == six && mremap(six, 6 * PAGE, PAGE, 0) == six);
+    CHECK(at(six) == 0 && at(six + PAGE) == -SIGSEGV && at(six + 4 * PAGE) == -SIGSEGV);
+    char *shared = mmap(0, 4 * PAGE, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    FAILS(mremap(shared + 2 * PAGE, 0, 2 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, shared + PAGE), EINVAL);
+    CHECK(at(shared + 2 * PAGE) == 0);
+    // What is locked is so a second time, and in another order.
+    CHECK(mlock(shared, 2 * PAGE) == 0);
+    FAILS(msync(mremap(shared, 0, PAGE, MREMAP_MAYMOVE), PAGE, MS_INVALIDATE), EBUSY);
+    CHECK(syscall(SYS_remap_file_pages, shared, PAGE, 0, 1, 0) == 0);
+    FAILS(msync(shared, PAGE, MS_INVALIDATE), EBUSY);
+    // Up to what is locked, or is no memory of its own.
+    char *three = own(3);
+    three[0] = three[PAGE] = three[2 * PAGE] = 5;
+    CHECK(mlock(three + PAGE, PAGE) == 0);
+    FAILS(madvise(three, 3 * PAGE, MADV_DONTNEED), EINVAL);
+    CHECK(three[0] == 0 && three[PAGE] == 5 && three[2 * PAGE] == 5);
+    three[0] = 5;
+    CHECK(mmap(three + PAGE, PAGE, READ_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) == three + PAGE);
+    FAILS(madvise(three, 2 * PAGE, MADV_WIPEONFORK), EINVAL);
+    CHILD(CHECK(three[0] == 0));
+    close(file);
+}
+
+// Memory by number: whose it is, who may have it, and who had it last.
+static void segments(void) {
+    struct shmid_ds is;
+    int id = shmget(IPC_PRIVATE, 5000, 0600);
+    CHECK(shmctl(id, IPC_STAT, &is) == 0 && is.shm_atime == 0 && is.shm_lpid == 0 && is.shm_cpid == getpid());
+    void *place = shmat(id, 0, 0);
+    CHECK(shmctl(id, IPC_STAT, &is) == 0 && is.shm_atime > 0 && is.shm_dtime == 0 && is.shm_nattch == 1 && is.shm_lpid == getpid());
+    CHECK(shmdt(place) == 0 && shmctl(id, IPC_STAT, &is) == 0 && is.shm_dtime > 0 && is.shm_nattch == 0);
+    CHECK(is.shm_perm.uid == geteuid() && is.shm_perm.cuid == geteuid());
+    is.shm_perm.mode = 0640;
+    if (geteuid() == 0) is.shm_perm.uid = 1, is.shm_perm.gid = 2;
+    CHECK(shmctl(id, IPC_SET, &is) == 0 && shmctl(id, IPC_STAT, &is) == 0 && (is.shm_perm.mode & 0777) == 0640);
+    if (geteuid() == 0) {
+        CHECK(is.shm_perm.uid == 1 && is.shm_perm.gid == 2 && is.shm_perm.cuid == 0);
+        CHILD(CHECK(setresuid(1, 1, 1) == 0 && shmat(id, 0, 0) != (void *)-1));
+        CHILD({
+            CHECK(setresgid(7, 7, 7) == 0 && setresuid(5, 5, 5) == 0);
+            FAILS(shmat(id, 0, 0), EACCES);
+            FAILS(shmctl(id, IPC_STAT, &is), EACCES);
+            FAILS(shmctl(id, IPC_RMID, 0), EPERM);
+        });
+    }
+    FAILS(shmget(IPC_PRIVATE, 1L << 47, 0600), ENOMEM);
+    FAILS(shmget(IPC_PRIVATE, -1UL, 0600), EINVAL);
+    CHECK(shmctl(id, IPC_RMID, 0) == 0);
+}
+
+static unsigned wakes, moved;
+static void *sleeps_at(void *word_) { return (void)word(word_, FUTEX_WAIT_PRIVATE, 0, 0, 0, 0), (void *)0; }
+static int asleep(pid_t tid) {
+    char name[64], line[256];
+    snprintf(name, sizeof name, "/proc/self/task/%d/status", tid);
+    FILE *status = fopen(name, "r");
+    int is = 0;
+    while (status && fgets(line, sizeof line, status)) is |= !strncmp(line, "State:\tS", 8);
+    if (status) fclose(status);
+    return is;
+}
+
+struct lock {
+    struct robust_list_head head;
+    struct robust_list entry;
+    unsigned word;
+};
+
+static int runs_sleeper(void *name) { return execl(name, "edges", "sleeps", (char *)0); }
+
+// Who asks to wake fewer than one wakes one; and what a thread leaves behind when it runs another program.
+static void wakers(void) {
+    pthread_t threads[4];
+    FAILS(word(&wakes, 0x200 | FUTEX_WAKE, 1, 0, 0, 0), ENOSYS);
+    FAILS(word(&wakes, FUTEX_CMP_REQUEUE, -1U, (void *)1, &moved, 77), EINVAL);
+    FAILS(word(&wakes, FUTEX_CMP_REQUEUE, 1, (void *)1, &moved, 77), EAGAIN);
+    for (int i = 0; i < 4; i++) CHECK(pthread_create(threads + i, 0, sleeps_at, &wakes) == 0);
+    for (int slept = 0; slept < 4;) {
+        slept = 0;
+        DIR *tasks = opendir("/proc/self/task");
+        for (struct dirent *task; (task = readdir(tasks));) slept += atoi(task->d_name) != getpid() && asleep(atoi(task->d_name));
+        closedir(tasks);
+        usleep(10000);
+    }
+    CHECK(word(&wakes, FUTEX_WAKE_PRIVATE, 0, 0, 0, 0) == 1 && word(&wakes, FUTEX_WAKE_PRIVATE, -1U, 0, 0, 0) == 1);
+    CHECK(word(&wakes, FUTEX_REQUEUE_PRIVATE, 0, (void *)1, &moved, 0) == 1);
+    CHECK(word(&wakes, FUTEX_WAKE_OP_PRIVATE, 0, 0, &moved, FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)) == 2);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+
+    struct lock *lock = mmap(0, PAGE, READ_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    lock->entry.next = &lock->head.list, lock->head.list.next = &lock->entry;
+    lock->head.futex_offset = (char *)&lock->word - (char *)&lock->entry;
+    int begun[2];
+    char none;
+    CHECK(pipe2(begun, O_CLOEXEC) == 0);
+    pid_t pid = fork();
+    if (!pid) {
+        lock->word = getpid();
+        syscall(SYS_set_robust_list, &lock->head, sizeof lock->head);
+        _exit(runs_sleeper("/proc/self/exe"));
+    }
+    close(begun[1]);
+    CHECK(read(begun[0], &none, 1) == 0 && lock->word == FUTEX_OWNER_DIED);
+    CHECK(close(begun[0]) == 0 && kill(pid, SIGKILL) == 0 && waitpid(pid, 0, 0) == pid);
+    // Its number becomes zero where others see it, and nowhere else.
+    static pid_t here = 77;
+    pid = clone(runs_sleeper, stack + sizeof stack, CLONE_VM | CLONE_VFORK | CLONE_CHILD_CLEARTID | SIGCHLD, "/proc/self/exe", 0, 0, &here);
+    CHECK(here == 0 && kill(pid, SIGKILL) == 0 && waitpid(pid, 0, 0) == pid);
+    lock->word = 77;
+    pid = syscall(SYS_clone, CLONE_CHILD_CLEARTID | SIGCHLD, 0, 0, &lock->word, 0);
+    if (!pid) _exit(0);
+    CHECK(waitpid(pid, 0, 0) == pid && lock->word == 77);
+}
+
+struct action {
+    void *handler;
+    unsigned long flags;
+    void *restorer;
+    unsigned long mask;
+};
+
+static void hear_of(int signal, siginfo_t *info, void *context) { (void)signal, (void)context, came = *info; }
+
+static void first(int signal) { heard = heard ? heard : signal; }
+
+// What is kept of what is said of signals, who has sent one, and what comes when there is no room for a handler.
+static void senders(void) {
+    struct action said = {(void *)1, 0x84000400UL | 1UL << 40, 0, -1UL}, kept;
+    CHECK(syscall(SYS_rt_sigaction, SIGUSR1, &said, 0, 8) == 0 && syscall(SYS_rt_sigaction, SIGUSR1, 0, &kept, 8) == 0);
+    CHECK(kept.mask == ~(1UL << 8 | 1UL << 18) && kept.flags == 0x84000000UL);
+    siginfo_t queued = {.si_code = SI_QUEUE};
+    FAILS(kill(9999999, 99), ESRCH);
+    FAILS(kill(getpid(), 99), EINVAL);
+    FAILS(syscall(SYS_rt_sigqueueinfo, 9999999, 99, &queued), ESRCH);
+    FAILS(syscall(SYS_tgkill, getpid(), 9999999, 99), ESRCH);
+    FAILS(syscall(SYS_tgkill, getpid(), getpid(), 99), EINVAL);
+    CHILD({
+        struct sigaction action = {.sa_sigaction = hear_of, .sa_flags = SA_SIGINFO};
+        sigaction(SIGUSR1, &action, 0), sigaction(SIGCHLD, &action, 0);
+        uid_t user = geteuid() == 0 ? 5 : getuid();
+        CHECK(setresuid(user, user, user) == 0 && kill(getpid(), SIGUSR1) == 0 && came.si_uid == user && came.si_pid == getpid());
+        came.si_uid = 0;
+        CHECK(raise(SIGUSR1) == 0 && came.si_uid == user && came.si_code == SI_TKILL);
+        CHECK(ENDS(_exit(3)) == 3 << 8 && came.si_uid == user && came.si_status == 3);
+        pid_t pid = fork();
+        if (!pid) _exit(4);
+        CHECK(waitid(P_PID, pid, &queued, WEXITED) == 0 && queued.si_uid == user);
+    });
+    // On a stack that is none.
+    CHILD({
+        stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
+        sigaltstack(&other, 0);
+        leaps(SIGSEGV, SA_ONSTACK), leaps(SIGUSR2, 0);
+        int signal = sigsetjmp(back, 1);
+        long pid = getpid(), number = SYS_tgkill;
+        if (!signal) __asm__ volatile("mov $0x9000, %%rsp; syscall" : "+a"(number) : "D"(pid), "S"(pid), "d"(SIGUSR2) : "rcx", "r11", "memory");
+        CHECK(signal == SIGSEGV && came.si_code == SI_KERNEL);
+    });
+    // Faults are heard before all others, whoever sends them.
+    CHILD({
+        struct sigaction action = {.sa_handler = first};
+        sigset_t all;
+        sigfillset(&all), sigfillset(&action.sa_mask);
+        sigprocmask(SIG_SETMASK, &all, 0);
+        sigaction(SIGHUP, &action, 0), sigaction(SIGSEGV, &action, 0), sigaction(SIGTERM, &action, 0);
+        heard = 0, kill(getpid(), SIGHUP), kill(getpid(), SIGTERM), kill(getpid(), SIGSEGV);
+        sigemptyset(&all), sigprocmask(SIG_SETMASK, &all, 0);
+        CHECK(heard == SIGSEGV);
+    });
+    // Whose memory is lent has the stack of handlers too.
+    static stack_t now;
+    stack_t named = {.ss_sp = stack, .ss_size = sizeof stack};
+    now.ss_flags = 99;
+    CHECK(sigaltstack(&named, 0) == 0);
+    pid_t pid = vfork();
+    if (!pid) sigaltstack(0, &now), _exit(0);
+    CHECK(waitpid(pid, 0, 0) == pid && now.ss_flags == 0 && now.ss_sp == stack);
+    named.ss_flags = SS_DISABLE;
+    CHECK(sigaltstack(&named, 0) == 0);
+    unsigned long set = 0;
+    struct timespec soon = {0, 0};
+    struct { void *set; unsigned long bytes; } both = {&set, 4};
+    FAILS(syscall(SYS_rt_sigsuspend, &set, 4), EINVAL);
+    FAILS(syscall(SYS_rt_sigtimedwait, &set, 0, &soon, 4), EINVAL);
+    FAILS(syscall(SYS_rt_sigpending, &set, 16), EINVAL);
+    FAILS(syscall(SYS_signalfd4, -1, &set, 4, 0), EINVAL);
+    FAILS(syscall(SYS_ppoll, 0, 0, &soon, &set, 4), EINVAL);
+    FAILS(syscall(SYS_pselect6, 0, 0, 0, 0, &soon, &both), EINVAL);
+}
+
+// How a file ends that is to be run: with its code, or 200 and the error.
+static int ran(char *name, char *argument) {
+    char *words[] = {name, "true", argument, 0};
+    return ENDS(execve(name, words, environ); _exit(errno == E2BIG ? 207 : errno < 50 ? 150 + errno : 255)) >> 8;
+}
+
+static void script(const char *name, const char *text, int bytes) {
+    int file = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0755);
+    CHECK(write(file, text, bytes) == bytes && close(file) == 0);
+}
+
+// What runs: scripts that name scripts, and names that are cut off.
+static void scripts(void) {
+    char own_name[4096] = "", text[5000], name[32];
+    CHECK(readlink("/proc/self/exe", own_name, sizeof own_name - 1) > 0);
+    char *nothing[] = {0};
+    // Who is given no words has an empty one.
+    CHECK(ENDS(execve(own_name, nothing, environ)) == 33 << 8);
+    script("edges.script", "#!/bin/sh\r\n", 11);
+    CHECK(ran("./edges.script", 0) == 150 + ENOENT);
+    memset(text, 'x', sizeof text);
+    memcpy(text, "#!/", 3);
+    script("edges.script", text, 400);
+    CHECK(ran("./edges.script", 0) == 150 + ENOEXEC);
+    memset(text + 200, ' ', 100);
+    script("edges.script", text, 400);
+    CHECK(ran("./edges.script", 0) == 150 + ENOENT);
+    for (int i = 1; i <= 6; i++) {
+        snprintf(name, sizeof name, "edges.%d", i);
+        int bytes = i == 1 ? symlink(own_name, "edges.own"), snprintf(text, sizeof text, "#!edges.own true\n") : snprintf(text, sizeof text, "#!edges.%d\n", i - 1);
+        script(name, text, bytes);
+    }
+    CHECK(ran("edges.5", 0) == 0 && ran("edges.6", 0) == 150 + ELOOP);
+    for (int i = 1; i <= 6; i++) snprintf(name, sizeof name, "edges.%d", i), unlink(name);
+    // An interpreter that is none.
+    struct {
+        Elf64_Ehdr head;
+        Elf64_Phdr parts[2];
+        char interpreter[16];
+    } program = {
+        .head = {{127, 'E', 'L', 'F', 2, 1, 1}, ET_DYN, EM_X86_64, 1, 0, sizeof(Elf64_Ehdr), 0, 0, sizeof(Elf64_Ehdr), sizeof(Elf64_Phdr), 2, 0, 0, 0},
+        .parts = {{PT_INTERP, PF_R, sizeof(Elf64_Ehdr) + 2 * sizeof(Elf64_Phdr), 0, 0, 11, 11, 1}, {PT_LOAD, PF_R, 0, 0, 0, sizeof program, sizeof program, PAGE}},
+        .interpreter = "edges.text",
+    };
+    script("edges.script", (char *)&program, sizeof program);
+    CHECK(ran("./edges.script", 0) == 150 + ENOENT);
+    script("edges.text", text, 300);
+    CHECK(ran("./edges.script", 0) == 255);
+    script("edges.text", text, 3);
+    CHECK(ran("./edges.script", 0) == 150 + EIO);
+    unlink("edges.text"), unlink("edges.script"), unlink("edges.own");
+    // One word has no more than 128 KiB.
+    char *word_ = malloc(132000);
+    memset(word_, 'a', 131072);
+    word_[131071] = 0;
+    CHECK(ran(own_name, word_) == 0);
+    word_[131071] = 'a', word_[131072] = 0;
+    CHECK(ran(own_name, word_) == 207);
+    // What is ignored stays so, and no more of it.
+    CHECK(ENDS({
+        struct action said = {(void *)1, 0x14000002, 0, 5};
+        syscall(SYS_rt_sigaction, SIGUSR1, &said, 0, 8);
+        execl(own_name, "edges", "ignores", (char *)0);
+    }) == 0);
+}
+
+static long made(struct clone_args asked) {
+    long pid = syscall(SYS_clone3, &asked, sizeof asked);
+    if (pid == 0) _exit(0);
+    if (pid > 0) waitpid(pid, 0, 0);
+    return pid;
+}
+#define MADE(...) made((struct clone_args){__VA_ARGS__})
+
+// What is refused of what makes processes, waits for them and looks into them.
+static void makers(void) {
+    unsigned long longer[20] = {[4] = SIGCHLD, [15] = 1};
+    FAILS(MADE(.stack = 0x10000, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.stack_size = 0x10000, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.flags = SIGCHLD), EINVAL);
+    FAILS(MADE(.exit_signal = 256 + SIGCHLD), EINVAL);
+    FAILS(MADE(.flags = CLONE_PARENT, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.flags = CLONE_DETACHED, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.flags = CLONE_VM | CLONE_SIGHAND | CLONE_CLEAR_SIGHAND, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(syscall(SYS_clone3, longer, sizeof longer), E2BIG);
+    CHECK(MADE(.exit_signal = SIGCHLD) > 0);
+    FAILS(wait4(-2147483647 - 1, 0, 0, 0), ESRCH);
+    struct iovec some = {longer, 4}, none = {longer, 0};
+    CHECK(process_vm_readv(9999999, &some, 1, &none, 1, 0) == 0 && process_vm_readv(9999999, &none, 1, &some, 1, 0) == 0);
+    FAILS(process_vm_readv(9999999, &some, 1, &some, 1, 0), ESRCH);
+}
+
+// How much is left of a time, and which files can be waited for.
+static void waiters(void) {
+    int set = epoll_create1(0), file = file_of(1), pipes[2];
+    CHECK(pipe(pipes) == 0);
+    struct epoll_event event = {.events = EPOLLIN};
+    FAILS(epoll_ctl(pipes[0], EPOLL_CTL_ADD, file, &event), EPERM);
+    FAILS(epoll_ctl(pipes[0], EPOLL_CTL_ADD, pipes[1], &event), EINVAL);
+    FAILS(epoll_ctl(set, EPOLL_CTL_MOD, set, &event), EINVAL);
+    FAILS(epoll_ctl(set, EPOLL_CTL_DEL, set, &event), EINVAL);
+    FAILS(epoll_ctl(set, EPOLL_CTL_ADD, 999, (void *)1), EFAULT);
+    struct timeval time = {0, 10000};
+    CHECK(select(0, 0, 0, 0, &time) == 0 && time.tv_sec == 0 && time.tv_usec == 0);
+    fd_set writes;
+    FD_ZERO(&writes);
+    FD_SET(pipes[1], &writes);
+    time = (struct timeval){1000, 500000};
+    CHECK(select(pipes[1] + 1, 0, &writes, 0, &time) == 1 && time.tv_sec >= 900 && time.tv_sec <= 1000 && time.tv_usec != 500000);
+    struct timespec fine = {0, 1000000};
+    CHECK(syscall(SYS_pselect6, 0, 0, 0, 0, &fine, 0) == 0 && fine.tv_sec == 0 && fine.tv_nsec == 0);
+    fine = (struct timespec){0, 1000000};
+    CHECK(syscall(SYS_ppoll, 0, 0, &fine, 0, 8) == 0 && fine.tv_sec == 0 && fine.tv_nsec == 0);
+    fine = (struct timespec){0, 1000000000};
+    FAILS(syscall(SYS_pselect6, 0, 0, 0, 0, &fine, 0), EINVAL);
+    static fd_set many[64];
+    time = (struct timeval){0, 0};
+    CHECK(syscall(SYS_select, 5000, many, 0, 0, &time) == 0);
+    FAILS(select(-1, 0, 0, 0, &time), EINVAL);
+    close(set), close(file), close(pipes[0]), close(pipes[1]);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"memory", memory}, {"words", words}, {"signals", signals}, {"children", children}, {"limits", limits}, {"sockets", sockets}, {"programs", programs}, {"buffers", buffers}};
+    static const struct part parts[] = {{"memory", memory}, {"words", words}, {"signals", signals}, {"children", children}, {"limits", limits}, {"sockets", sockets}, {"programs", programs}, {"buffers", buffers}, {"mappings", mappings}, {"changes", changes}, {"segments", segments}, {"wakers", wakers}, {"senders", senders}, {"scripts", scripts}, {"makers", makers}, {"waiters", waiters}};
+    if (count == 1 && !arguments[0][0]) return 33;
+    if (count > 1 && !strcmp(arguments[1], "true")) return 0;
     if (count > 1 && !strcmp(arguments[1], "sleeps")) return pause();
+    if (count > 1 && !strcmp(arguments[1], "ignores")) {
+        struct action kept;
+        return syscall(SYS_rt_sigaction, SIGUSR1, 0, &kept, 8) || kept.handler != (void *)1 || kept.flags || kept.mask;
+    }
     PLAY(parts, count, arguments);
     return 0;
 }
