@@ -93,32 +93,36 @@ static void comes(void) {
     CHECK(file >= 0 && (fcntl(file, F_GETFL) & O_ASYNC) == 0 && fcntl(file, F_SETFL, O_ASYNC) == 0 && (fcntl(file, F_GETFL) & O_ASYNC) == 0);
     FAILS(ioctl(file, FIOASYNC, &yes), ENOTTY);
     close(file);
+    char place[] = "/tmp/told-XXXXXX";
+    CHECK(mkdtemp(place) && chdir(place) == 0);
     int heard = inotify_init();
-    CHECK(inotify_add_watch(heard, "/tmp", IN_CREATE) > 0 && fcntl(heard, F_SETOWN, getpid()) == 0 && fcntl(heard, F_SETFL, O_ASYNC) == 0);
-    CHECK(mkdir("/tmp/quietmm-told", 0700) == 0 && came(SIGIO, SI_KERNEL));
-    CHECK(rmdir("/tmp/quietmm-told") == 0 && count == 0);
+    CHECK(inotify_add_watch(heard, ".", IN_CREATE) > 0 && fcntl(heard, F_SETOWN, getpid()) == 0 && fcntl(heard, F_SETFL, O_ASYNC) == 0);
+    CHECK(mkdir("a", 0700) == 0 && came(SIGIO, SI_KERNEL));
+    CHECK(rmdir("a") == 0 && count == 0);
     close(heard);
+    CHECK(rmdir(place) == 0 && chdir("/") == 0);
 }
 
 static void notes(void) {
     listen_to(SIGIO);
     listen_to(SIGRTMIN);
-    CHECK(mkdir("/tmp/quietmm-told", 0700) == 0);
-    int directory = open("/tmp/quietmm-told", O_RDONLY);
+    char place[] = "/tmp/told-XXXXXX";
+    CHECK(mkdtemp(place) && chdir(place) == 0);
+    int directory = open(".", O_RDONLY);
     CHECK(fcntl(directory, F_NOTIFY, DN_CREATE) == 0);
-    int file = open("/tmp/quietmm-told/a", O_RDWR | O_CREAT, 0600);
+    int file = open("a", O_RDWR | O_CREAT, 0600);
     CHECK(file >= 0 && came(SIGIO, SI_KERNEL));
-    CHECK(mkdir("/tmp/quietmm-told/b", 0700) == 0 && count == 0);
+    CHECK(mkdir("b", 0700) == 0 && count == 0);
     CHECK(fcntl(directory, F_SETSIG, SIGRTMIN) == 0 && fcntl(directory, F_NOTIFY, DN_MODIFY | DN_DELETE | DN_ATTRIB | DN_MULTISHOT) == 0);
     CHECK(write(file, "x", 1) == 1 && came(SIGRTMIN, POLL_MSG) && last.number == directory && last.band == 0x441);
     CHECK(fchmod(file, 0644) == 0 && came(SIGRTMIN, POLL_MSG));
-    CHECK(rmdir("/tmp/quietmm-told/b") == 0 && came(SIGRTMIN, POLL_MSG));
+    CHECK(rmdir("b") == 0 && came(SIGRTMIN, POLL_MSG));
     CHECK(fcntl(directory, F_NOTIFY, 0) == 0);
-    CHECK(unlink("/tmp/quietmm-told/a") == 0 && count == 0);
+    CHECK(unlink("a") == 0 && count == 0);
     FAILS(fcntl(file, F_NOTIFY, DN_CREATE), ENOTDIR);
     CHECK(fcntl(directory, F_NOTIFY, DN_CREATE) == 0 && close(directory) == 0);
-    int again = open("/tmp/quietmm-told/a", O_RDWR | O_CREAT, 0600);
-    CHECK(again >= 0 && count == 0 && unlink("/tmp/quietmm-told/a") == 0 && rmdir("/tmp/quietmm-told") == 0);
+    int again = open("a", O_RDWR | O_CREAT, 0600);
+    CHECK(again >= 0 && count == 0 && unlink("a") == 0 && rmdir(place) == 0 && chdir("/") == 0);
     close(again);
     close(file);
 }
