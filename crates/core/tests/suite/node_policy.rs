@@ -353,6 +353,14 @@ fn what_comes_back_from_swap_comes_where_the_policy_says() {
     });
 }
 
+/// The last block of node 2, which is empty, and all other memory of that node.
+fn last_block(mm: &Mm<'_>) -> (FrameNumber, Vec<Frames>) {
+    let block = FrameNumber(BASE + 2 * NODE + 1024);
+    let (own, others) = fill(mm, 2).into_iter().partition(|frame| frame.first().0 >= block.0);
+    give_back(mm, own);
+    (block, others)
+}
+
 /// Out of memory that goes offline pages move to the nodes for which they are bound, and to no others.
 #[test]
 fn what_leaves_its_block_stays_on_the_nodes_for_which_it_is_bound() {
@@ -361,11 +369,7 @@ fn what_leaves_its_block_stays_on_the_nodes_for_which_it_is_bound() {
             with(|mm| {
                 mm.swap().on(7, 4096, 0).unwrap();
                 let id = mapped(mm, 4);
-                // The last block of node 2, and nothing else there.
-                let block = FrameNumber(BASE + 2 * NODE + 1024);
-                let (own, others): (Vec<_>, Vec<_>) =
-                    fill(mm, 2).into_iter().partition(|frame| frame.first().0 >= block.0);
-                give_back(mm, own);
+                let (block, others) = last_block(mm);
                 mm.space(id).set_node_policy(pages(AT, 4), NodePolicy::Preferred(NodeId(2))).unwrap();
                 assert_eq!(touched(mm, id, AT, 4), [2; 4]);
                 mm.space(id).set_node_policy(pages(AT, 4), NodePolicy::Bind(set(nodes))).unwrap();
@@ -396,10 +400,7 @@ fn what_was_read_ahead_stays_on_the_node_on_which_it_came() {
         mm.swap().on(7, 4096, 0).unwrap();
         let id = mapped(mm, 2);
         mm.space(id).set_node_policy(pages(AT, 2), NodePolicy::Bind(set(&[2]))).unwrap();
-        let block = FrameNumber(BASE + 2 * NODE + 1024);
-        let (own, others): (Vec<_>, Vec<_>) =
-            fill(mm, 2).into_iter().partition(|frame| frame.first().0 >= block.0);
-        give_back(mm, own);
+        let (block, others) = last_block(mm);
         touched(mm, id, AT, 2);
         mm.space(id).advise(pages(AT, 2), Advice::PageOut).unwrap();
         assert_eq!(mm.platform().read(mm, id, AT), Ok(AT));
@@ -430,10 +431,7 @@ fn what_is_read_and_shown_nowhere_yet_stays_on_the_node_on_which_it_came() {
         other.set_node_policy(pages(AT - first, first), NodePolicy::Bind(set(&[3]))).unwrap();
         let id = mapped(mm, 1);
         mm.space(id).set_node_policy(pages(AT, 1), NodePolicy::Bind(set(&[2]))).unwrap();
-        let block = FrameNumber(BASE + 2 * NODE + 1024);
-        let (own, others): (Vec<_>, Vec<_>) =
-            fill(mm, 2).into_iter().partition(|frame| frame.first().0 >= block.0);
-        give_back(mm, own);
+        let (block, others) = last_block(mm);
         touched(mm, id, AT, 1);
         mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
         let child = mm.space(id).fork().unwrap();
