@@ -246,13 +246,14 @@ fn other() -> Scenario {
         task.swap_on(DEVICE + 1, SLOTS);
         // A CPU turns to the second one first.
         written_by(task, 0..1);
+        task.swap_on(DEVICE + 2, SLOTS);
         task.settle();
     })
     .cpu(|task| task.advise(0, AT, 2, Advice::PageOut))
     .cpu(|task| {
         task.promise(task.swap_off(DEVICE).is_ok(), "all pages come back");
-        // Its slots have other numbers: beside the first one's there is no room.
-        task.swap_on(DEVICE + 2, 2 * SLOTS);
+        // Its slots have other numbers: where the one was there is no room for it.
+        task.swap_on(DEVICE + 3, 2 * SLOTS);
     })
 }
 
