@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering;
 
 use crate::Manager;
-use crate::addr::PageRange;
+use crate::addr::{PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
 use crate::handle::SpaceId;
@@ -154,18 +154,28 @@ fn access_of<P: Platform>(p: &P, vma: &Vma) -> UserAccess {
 impl<'p, P: Platform> Manager<'p, P> {
     /// Populates each part of a range as its lock wants it. May wait.
     fn bring_all(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
-        let p = self.platform();
         let mut at = range.start;
         while at < range.end() {
-            let (part, access) = {
-                let (space, _shared) = self.read_lock(id)?;
-                let (_, vma) = self.find_vma(id, space, at).ok_or(Error::NotMapped(at))?;
-                (PageRange::between(at, vma.range(p).end().min(range.end())), access_of(p, vma))
-            };
-            self.space(id).populate(part, access)?;
-            at = part.end();
+            let (vma, access) = self.to_bring(id, at)?;
+            let part = PageRange::between(at, vma.end().min(range.end()));
+            match self.space(id).populate(part, access) {
+                // It could be written to a moment ago.
+                Err(Error::NotPermitted(page)) if self.to_bring(id, page)?.1 != access => {}
+                populated => {
+                    populated?;
+                    at = part.end();
+                }
+            }
         }
         Ok(())
+    }
+
+    /// The VMA of a page, and what must be possible with its pages.
+    fn to_bring(&self, id: SpaceId, page: PageNumber) -> Result<(PageRange, UserAccess), Error> {
+        let p = self.platform();
+        let (space, _shared) = self.read_lock(id)?;
+        let (_, vma) = self.find_vma(id, space, page).ok_or(Error::NotMapped(page))?;
+        Ok((vma.range(p), access_of(p, vma)))
     }
 
     /// Locks a range if all of it is there; whether it was.

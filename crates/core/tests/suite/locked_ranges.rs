@@ -215,6 +215,21 @@ fn what_is_locked_while_it_is_reclaimed_is_there_in_the_end() {
     assert!(locked_while_reclaimed(Some(Rule::LockedStays)) > 0);
 }
 
+/// CPU 0 locks a range while CPU 1 takes the right to write to a part of it: what may be read can be locked.
+#[test]
+fn what_loses_its_right_to_be_written_while_it_is_locked_is_locked() {
+    let setup = Setup { cpus: 2, ..Setup::default() };
+    let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+        let id = mm.create_space().unwrap();
+        let space = mm.space(id);
+        space.map(pages(AT, 4), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        let locks = || assert_eq!(space.lock(pages(AT, 4)), Ok(()), "{place:?}");
+        race(mm, place, locks, || space.protect(pages(AT + 1, 2), Prot::Read).unwrap());
+        assert_eq!((space.locked_pages(), resident(mm, id, AT, 4)), (Ok(4), 4));
+    });
+    assert!(cases.results.len() > 50);
+}
+
 /// Of a range that is locked pages go as fast as they come, and then cannot be read any more: nothing is locked.
 #[test]
 fn what_goes_again_before_all_is_there_and_cannot_be_read_is_not_locked() {
