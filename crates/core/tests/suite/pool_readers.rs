@@ -2,7 +2,7 @@
 
 use crate::machine;
 
-use machine::race::{Place, at_every_touch, race};
+use machine::race::{Place, at_every_touch, every_third, race, take_turns};
 use machine::showing::{ANON, shared};
 use machine::swapping::{anonymous, swapping};
 use machine::{Host, Mm, Setup, pages};
@@ -33,7 +33,7 @@ fn one_of_many(mm: &Mm<'_>) -> SpaceId {
     id
 }
 
-/// While CPU 2 looks for who maps a page, CPU 0 gives the last slot of a slab back, and CPU 1 takes some, more than there are in a slab, and gives one
+/// While CPU 2 looks for the mappings of a page, CPU 0 gives the last slot of a slab back, and CPU 1 takes some, more than there are in a slab, and gives one
 /// back. It remembers the VMA that CPU 0 gives back, and looks for it in every other case.
 #[test]
 fn slabs_that_are_put_back_are_put_back_by_one_at_a_time() {
@@ -80,6 +80,38 @@ fn slabs_that_are_put_back_are_put_back_by_one_at_a_time() {
     assert!(cases.results.len() > 50 && cases.results.iter().all(|&looks| looks));
 }
 
+/// CPU 1 looks for a VMA that it remembers, in a slab that CPU 0 gives back. It finds none once CPU 0 has seen nobody look: CPU 0 goes on to its end, and frees
+/// the slab, while CPU 1 stands where it would have found it.
+#[test]
+fn nobody_finds_a_slab_that_goes() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let config = Config { lru_batch: 1, ..swapping("linux+unmap=per-page") };
+    for step in 7..9 {
+        let cases = at_every_touch(&setup, &config, None, |mm, place| {
+            let (host, other) = (mm.platform(), mm.create_space().unwrap());
+            map(mm, other, 0);
+            let many = one_of_many(mm);
+            let touch = || mm.space(many).fault(PageNumber(MANY).addr(), UserAccess::Read);
+            host.on(1, touch).unwrap();
+            let before = mm.validate().pools;
+            race(
+                mm,
+                every_third(place),
+                || unmap(mm, many, 0),
+                || {
+                    take_turns(host, &[step]);
+                    assert!(matches!(touch(), Ok(()) | Err(Error::NotMapped(_))));
+                },
+            );
+            let audit = mm.validate();
+            assert_eq!(audit.broken, None);
+            audit.pools < before
+        });
+        let freed = cases.count(|&freed| freed);
+        assert!(freed > 50, "{freed} of {}", cases.results.len());
+    }
+}
+
 /// Slabs that a directory names.
 const NAMED: u64 = 1024;
 
@@ -99,7 +131,7 @@ fn a_slab_that_is_put_back_keeps_its_number() {
         let map = |id, n| mm.space(id).map(pages(MANY + 2 * n, 1), shared(file), Prot::Read).unwrap();
         let some = 0..PER_SLAB;
         (100..99 + (NAMED - 2) * PER_SLAB).for_each(|n| map(many, n));
-        // CPU 2 looks for who maps a page. CPU 0 gives the last slot of a slab back, the second one in which nothing is in use, and CPU 1 takes
+        // CPU 2 looks for the mappings of a page. CPU 0 gives the last slot of a slab back, the second one in which nothing is in use, and CPU 1 takes
         // one more than there are in a slab when CPU 0 has come so far.
         let round = |place: Option<u32>| {
             some.clone().chain([PER_SLAB]).for_each(|n| map(many, n));

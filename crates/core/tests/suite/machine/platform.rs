@@ -224,6 +224,8 @@ impl Services for Host {
             woken = self.woken.borrow()[before..].contains(&key);
             before = self.woken.borrow().len();
         }
+        // Or it was woken as `ready` looked for the last time.
+        woken |= self.woken.borrow()[before..].contains(&key);
         let said = format!("{key:?} became ready and nobody woke the sleeper");
         match self.broken.get() {
             None => assert!(woken, "{said}"),
@@ -235,7 +237,7 @@ impl Services for Host {
     fn cond_resched(&self) {
         self.rescheds.set(self.rescheds.get() + 1);
         self.end_stretch();
-        // Who gives way while it happens gives way to nobody.
+        // Whoever gives way while it happens gives way to nobody.
         if let Some(happens) = self.on_cond_resched.borrow().clone()
             && !self.happening.replace(true)
         {

@@ -54,6 +54,17 @@ fn race_once(mm: &Mm<'_>, place: Place, first: Box<dyn FnOnce() + '_>, second: &
     host.all_placed();
 }
 
+/// For the second of a [`race`], before it begins: the two take turns, each after so many touches of the other's, and do not only stand in the middle of one
+/// another.
+pub fn take_turns(host: &Host, touches: &[u32]) {
+    for (nth, &touches) in touches.iter().enumerate() {
+        match nth % 2 {
+            0 => host.at_touch(1, touches, |mm| _ = mm.platform().resume_any()),
+            _ => host.at_touch(0, touches, stop),
+        }
+    }
+}
+
 /// Of long pieces of work, in which hardly a step is like its neighbours' and each comes round often, every third touch; all of them
 /// in `make soak`.
 pub fn every_third(place: Place) -> Place {
