@@ -1,8 +1,8 @@
 //! Pages of which a program says that it will not want them soon.
 
 use super::aging;
+use super::eviction::{Leave, detach, take_out};
 use super::migrate::isolate;
-use super::scan::{Leave, detach, take_out};
 use crate::Manager;
 use crate::addr::{FrameNumber, PageNumber};
 use crate::event::Event;

@@ -9,7 +9,7 @@ use crate::platform::{Platform, Shrink};
 use crate::reclaim::lru::LruType;
 use crate::resched::{Work, cost};
 
-/// Who gets nothing of the pages asks for this share first, 2^-12 as of a list of pages, and doubles it.
+/// Whoever gets nothing of the pages asks for this share first, 2^-12 as of a list of pages, and doubles it.
 const PRIORITY: u32 = 12;
 
 /// How much the caches are asked for.
@@ -41,7 +41,7 @@ pub(super) fn pages_before<P: Platform>(
     pages
 }
 
-/// Asks the caches. Gives how many frames came back. Needs interrupts on and no spin lock held. May wait.
+/// Asks the caches. Returns how many frames came back. Needs interrupts on and no spin lock held. May wait.
 pub(super) fn ask<P: Platform>(
     mm: &Manager<'_, P>,
     node: NodeId,

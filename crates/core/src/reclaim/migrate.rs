@@ -3,7 +3,7 @@
 //! ```text
 //!   every entry is taken out           as if the page were to be reclaimed; an anonymous one leaves its slot behind
 //!   one flush for all of a batch       from here on no CPU can use the old frames
-//!   the cache leads to the new frame   one step, if nobody else holds the page; who finds the new one waits
+//!   the cache leads to the new frame   one step, if nobody else holds the page; whoever finds the new one waits
 //!   the content is copied
 //!   entries lead to the page again     of anonymous ones; pages of a file come by faults
 //!   the new page is unlocked           the old frame is free
@@ -203,7 +203,7 @@ pub(super) fn replace<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, new: Fra
     to.index.set(p, from.index.get(p));
     to.maps.set(p, 0);
     to.refs.set(p, Frame::CACHE_AND_CALLER);
-    // As one that is being read: who finds it waits (INV-12).
+    // As one that is being read: whoever finds it waits (INV-12).
     to.state.set(p, to.state.get(p) | flag::LOCKED | flag::UNREAD);
     let done = match slot {
         Some(slot) => mm.swap_replace(n, slot, new, flags),
@@ -215,7 +215,7 @@ pub(super) fn replace<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber, new: Fra
             to.clear_flags(p, flag::AWAITED);
         }
         p.copy_frame(n, new);
-        // Release, with the unlock: who finds it read finds its content.
+        // Release, with the unlock: whoever finds it read finds its content.
         to.clear_flags(p, flag::UNREAD);
         mm.emit(Event::Migrated { from: n, to: new });
     }

@@ -8,6 +8,7 @@ mod aging;
 mod asked;
 mod caches;
 mod demote;
+mod eviction;
 mod kswapd;
 mod limit;
 mod lru;

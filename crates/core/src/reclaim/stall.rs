@@ -120,7 +120,7 @@ impl<P: Platform> Manager<'_, P> {
         })
     }
 
-    /// Reclaims once and looks; has the CPUs' lists drained and looks again. Gives the block, and how much was reclaimed.
+    /// Reclaims once and looks; has the CPUs' lists drained and looks again. Returns the block, and how much was reclaimed.
     fn reclaim_once(
         &self,
         request: &AllocRequest,
