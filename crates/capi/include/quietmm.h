@@ -504,7 +504,7 @@ struct quietmm_device {
     // A page of a file that `quietmm_file_watch_writes` was called for is about to become writable through a shared mapping: true if it may. The page
     // is locked: call nothing of its file. NULL: all may.
     bool (*page_mkwrite)(void *context, struct quietmm_file file, uint64_t block);
-    // The page has left memory, for who keeps something for cached pages: its content is wanted as before. A hint that may come late, when the page is back
+    // The page has left memory, for whoever keeps something for cached pages: its content is wanted as before. A hint that may come late, when the page is back
     // or its file has ended. May be NULL.
     void (*forget)(void *context, struct quietmm_store store, uint64_t block);
     // The file has ended, or the swap device is not used any more: its number may be used again when this has returned. May be NULL.
@@ -571,7 +571,7 @@ struct quietmm_platform {
     void (*flush_space)(void *context);
     // Load the space whose top table is the frame `root` under `tag`. Without `keep` no entry of this tag may be left. Off.
     void (*load_space)(void *context, uint32_t root, uint16_t tag, bool keep);
-    // Wait until `ready(with)` answers true, and never ask it again then. On, no spin lock held; other tasks may run. Who makes it
+    // Wait until `ready(with)` answers true, and never ask it again then. On, no spin lock held; other tasks may run. Whoever makes it
     // true calls `wake` with the same key. NULL: spin.
     void (*wait)(void *context, struct quietmm_wait_key key, bool (*ready)(void *with), void *with);
     // All who wait with this key look again. Any context; it must not wait. NULL with `wait`.

@@ -75,7 +75,7 @@ pub struct Device {
     /// A page of a file that `quietmm_file_watch_writes` was called for is about to become writable through a shared mapping: true if it may. The page
     /// is locked: call nothing of its file. NULL: all may.
     pub page_mkwrite: Option<unsafe extern "C" fn(context: *mut c_void, file: File, block: u64) -> bool>,
-    /// The page has left memory, for who keeps something for cached pages: its content is wanted as before. A hint that may come late, when the page is back
+    /// The page has left memory, for whoever keeps something for cached pages: its content is wanted as before. A hint that may come late, when the page is back
     /// or its file has ended. May be NULL.
     pub forget: Option<unsafe extern "C" fn(context: *mut c_void, store: Store, block: u64)>,
     /// The file has ended, or the swap device is not used any more: its number may be used again when this has returned. May be NULL.

@@ -276,7 +276,7 @@ pub struct Platform {
     /// Load the space whose top table is the frame `root` under `tag`. Without `keep` no entry of this tag may be left. Off.
     pub load_space: Option<unsafe extern "C" fn(context: *mut c_void, root: u32, tag: u16, keep: bool)>,
 
-    /// Wait until `ready(with)` answers true, and never ask it again then. On, no spin lock held; other tasks may run. Who makes it
+    /// Wait until `ready(with)` answers true, and never ask it again then. On, no spin lock held; other tasks may run. Whoever makes it
     /// true calls `wake` with the same key. NULL: spin.
     pub wait: Option<
         unsafe extern "C" fn(

@@ -1,4 +1,4 @@
-//! Who decides what happens next, and what he remembers of it.
+//! Who decides what happens next, and what it remembers of it.
 //!
 //! A schedule is the list of decisions that were *not* the ordinary one: everything else follows. The ordinary one is that
 //! whoever runs goes on; that otherwise the next CPU does that can; and that interrupts arrive when nobody else can go on.

@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 /// Points after which a counterexample is short enough: some ten seconds.
 const POINTS: u64 = 100_000_000;
 
-/// Makes a counterexample short, while `go_on` says so. Gives how many runs it took.
+/// Makes a counterexample short, while `go_on` says so. Returns how many runs it took.
 pub fn shrink(scenario: &Scenario, found: &mut Counterexample, go_on: &mut dyn FnMut() -> bool) -> u32 {
     let mut shrinking = Shrinking { runner: Runner::new(scenario), found, go_on, runs: 0, points: 0 };
     shrinking.tame();

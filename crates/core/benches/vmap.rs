@@ -184,7 +184,7 @@ fn measure(what: &str, who: &str, mut run: impl FnMut(u16) -> Option<f64>) {
     println!("{what:<44} {who:<20} {:>9} {:>10} {:>7}", show(one, 1), show(two, 1), show(ratio, 2));
 }
 
-/// On a machine of as many CPUs as threads: who purges waits for all that are online.
+/// On a machine of as many CPUs as threads: whoever purges waits for all that are online.
 fn run_core(load: Load, small: bool, threads: u16) -> Option<f64> {
     let policy = Policy::parse("linux").expect("a policy of this name");
     let config = Config { vmap: Some(PageRange::new(START, PAGES)), ..Config::new(policy) };

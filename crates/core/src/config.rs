@@ -112,7 +112,7 @@ pub struct Config {
     /// the other by [`Space::protect`](crate::Space::protect); and a file that is mapped twice, once each way, is not found.
     pub write_xor_execute: bool,
     /// How long a sweep is waited for before those CPUs are interrupted that have not taken part, in nanoseconds: by a task that
-    /// needs memory with `unmap=quiet`, by who purges with `vmap=sweep`. More than a period of their timers, or sweeps come by
+    /// needs memory with `unmap=quiet`, by whoever purges with `vmap=sweep`. More than a period of their timers, or sweeps come by
     /// interrupt.
     pub sweep_deadline: u64,
 }

@@ -422,7 +422,7 @@ pub enum Event {
         /// How many.
         extents: u32,
     },
-    /// Enough kernel addresses wait for a purge: who does that was woken.
+    /// Enough kernel addresses wait for a purge: whoever does that was woken.
     VmapPurgeWanted,
 }
 

@@ -4,7 +4,7 @@
 //! the state unchanged. Slots are zeroed once, when their slab is made, and keep their content from one use
 //! to the next: what must survive (a space's generation) does, what must not is reset by its owner.
 //!
-//! Who uses many slots makes slabs of its own, without the pool's lock, where slots never go: [`Pool::reserve_some`].
+//! Whoever uses many slots makes slabs of its own, without the pool's lock, where slots never go: [`Pool::reserve_some`].
 //!
 //! A slab in which no slot is in use goes back to the allocator, if whoever may still look at such a slot allows it:
 //! [`Goes`]. One stays, so that a slot that is taken and given back again and again costs no frame each time.
@@ -32,12 +32,12 @@ pub(crate) use reading::{Reading, nobody_reads};
 /// When the memory of slots that nobody uses goes back to the allocator. Until then an old handle finds a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Goes {
-    /// Never: who comes with an old handle, or without a lock, may look at any time. There are as many slots as were ever in
+    /// Never: whoever comes with an old handle, or without a lock, may look at any time. There are as many slots as were ever in
     /// use at once.
     Never,
-    /// Once nobody is [`Reading`]: who may come with an old handle is.
+    /// Once nobody is [`Reading`]: whoever may come with an old handle is.
     Unread,
-    /// At once: who looks at a slot keeps it in use.
+    /// At once: whoever looks at a slot keeps it in use.
     AtOnce,
 }
 
@@ -70,7 +70,7 @@ const DIRECTORIES: u32 = SlabNumbers::MOST / PER_DIRECTORY;
 /// its slabs.
 #[repr(C, align(64))]
 pub(crate) struct Pool<T> {
-    /// Their frames plus one. On lines of their own: who looks a slot up reads them, and those who take and give slots write the rest.
+    /// Their frames plus one. On lines of their own: whoever looks a slot up reads them, and those who take and give slots write the rest.
     directories: [Word32; DIRECTORIES as usize],
     lock: SpinLock<{ Scope::PoolLock as u8 }>,
     /// Slabs with a slot in use and a free one.
@@ -172,7 +172,7 @@ impl<T: Pooled> Pool<T> {
         self.slot(reading.manager(), handle)
     }
 
-    /// The same for who makes sure that it stays in use before he ends to read. Not by its handle: that may be another slot's by then.
+    /// The same for a caller that makes sure that it stays in use before it stops reading. Not by its handle: that may be another slot's by then.
     pub fn read_to_keep<'p, P: Platform>(&self, reading: &Reading<'_, 'p, P>, handle: u32) -> Option<&'p T> {
         self.slot(reading.manager(), handle)
     }
@@ -277,7 +277,7 @@ impl<T: Pooled> Pool<T> {
         Ok(())
     }
 
-    /// Which numbers its slabs have: for who [claims](Claim) some.
+    /// Which numbers its slabs have: for whoever [claims](Claim) some.
     pub fn numbers(&self) -> &SlabNumbers {
         &self.numbers
     }
@@ -335,7 +335,7 @@ impl<T: Pooled> Pool<T> {
     }
 
     /// Takes a slot of a slab that others have made by now, or makes one of this frame, and takes a slot of that. Under one hold of the
-    /// lock: who only made it, and came again, would find it taken by those who stand in line before him. Returns none where the
+    /// lock: whoever only made it, and came again, would find it taken by those who stand in line before it. Returns none where the
     /// frame became a directory. If it is not needed it goes back.
     fn grow<P: Platform>(&self, mm: &Manager<'_, P>, new: FrameNumber) -> Result<Option<u32>, Error> {
         let p = mm.platform();
@@ -361,7 +361,7 @@ impl<T: Pooled> Pool<T> {
                         p.clear_frame(new);
                         let made = self.add_directory(mm, new, number);
                         if !made {
-                            // Who makes slabs without the lock was first.
+                            // Whoever makes slabs without the lock was first.
                             link();
                         }
                         !made
@@ -450,7 +450,7 @@ impl<T: Pooled> Pool<T> {
         let Some(directory) = named(word) else { no_slot(number * Self::PER_SLAB) };
         // Release: partner of the Acquire in `slab`: it was cleared before.
         word_in(p, directory, number).store(p, n.0 + 1, Ordering::Release);
-        // Relaxed: who reads it has the lock, or a quiet system.
+        // Relaxed: whoever reads it has the lock, or a quiet system.
         frames.get(directory).refs.fetch_add(p, 1, Ordering::Relaxed);
     }
 
@@ -476,7 +476,7 @@ impl<T: Pooled> Pool<T> {
         self.idle.push_front(mm.platform(), &mm.memmap(), n);
     }
 
-    /// A slab that is hidden goes. Gives its directory too, if that has no other slab, and may go. Under the lock.
+    /// A slab that is hidden goes. Returns its directory too, if that has no other slab, and may go. Under the lock.
     fn withdraw<P: Platform>(&self, mm: &Manager<'_, P>, n: FrameNumber) -> Option<FrameNumber> {
         let (p, frames) = (mm.platform(), mm.memmap());
         let [word, own] = self.words_of(mm, n);

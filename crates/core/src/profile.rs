@@ -2,7 +2,7 @@
 //!
 //! The core tells [`Hooks::enter`](crate::platform::Hooks::enter) and [`Hooks::leave`](crate::platform::Hooks::leave) when it goes into one of them and comes back. Both do nothing
 //! by default and compile to nothing; the simulated machine charges its CPUs' time to whatever is innermost. Waiting
-//! is no matter of its own: who takes a lock is in that lock's scope until it has it.
+//! is no matter of its own: whoever takes a lock is in that lock's scope until it has it.
 
 macro_rules! scopes {
     ($($variant:ident, $room:ident, $name:literal, $about:literal;)*) => {

@@ -67,7 +67,7 @@ impl Syscall {
     }
 }
 
-/// `CLONE_VM`: who is made shares the space.
+/// `CLONE_VM`: whoever is made shares the space.
 pub const CLONE_VM: u64 = 0x100;
 /// `CLONE_THREAD`.
 pub const CLONE_THREAD: u64 = 0x1_0000;

@@ -122,7 +122,7 @@ impl Futexes {
     /// Takes out all who stand for locks whose words name their owners: an owner is gone, and they look whether it is theirs. The caller
     /// wakes them.
     pub fn wake_heirs(&self) -> alloc::vec::Vec<Arc<Sleeper>> {
-        // Who comes only now finds that the owner is gone.
+        // Whoever comes only now finds that the owner is gone.
         if self.heirs.load(Ordering::SeqCst) == 0 {
             return alloc::vec::Vec::new();
         }

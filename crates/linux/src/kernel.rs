@@ -661,7 +661,7 @@ impl<'p, M: Machine> Linux<'p, M> {
     pub fn begins(&self, thread: &Arc<Thread>) {
         let at = thread.set_tid.load(Ordering::SeqCst);
         if at != 0 {
-            // Who has named a bad place finds nothing there.
+            // Whoever has named a bad place finds nothing there.
             let _ = self.machine.write_user(at, &thread.tid.to_le_bytes());
         }
     }

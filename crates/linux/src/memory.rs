@@ -63,7 +63,7 @@ pub fn pages(range: &Range<u64>) -> PageRange {
     PageRange::between(PageNumber(range.start / PAGE), PageNumber(range.end / PAGE))
 }
 
-/// The core knows five of the eight combinations: who may write or execute may read.
+/// The core knows five of the eight combinations: whoever may write or execute may read.
 pub fn prot(of: u8) -> Prot {
     let of = of & rights::ALL;
     match (of & rights::WRITE != 0, of & rights::EXECUTE != 0) {

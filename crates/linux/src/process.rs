@@ -390,7 +390,7 @@ impl Thread {
 }
 
 impl Process {
-    /// What a signal says of who sends it, or of whom it tells: the process and its user.
+    /// What a signal says of whoever sends it, or of whom it tells: the process and its user.
     pub(crate) fn names_itself(&self) -> u64 {
         self.names(self.pid)
     }

@@ -196,7 +196,7 @@ impl<M: Machine> Linux<'_, M> {
         let Some(process) = self.processes.with(|all| all.get(&pid).cloned()) else { return Vec::new() };
         let mut all: Vec<u32> = process.threads.with(|all| all.iter().map(|thread| thread.tid).collect());
         if all.is_empty() {
-            // Who has ended is there until it was waited for.
+            // Whoever has ended is there until it was waited for.
             all.push(pid);
         }
         all.retain(|&tid| tid > last);
@@ -355,7 +355,7 @@ impl<M: Machine> Linux<'_, M> {
 
     /// Pages that are mapped.
     fn mapped_pages(&self, process: &Process) -> u64 {
-        // Who has ended has none.
+        // Whoever has ended has none.
         let Some(memory) = process.memory.with(|memory| memory.clone()) else { return 0 };
         memory
             .layout

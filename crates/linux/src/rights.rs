@@ -22,7 +22,7 @@ pub(crate) fn allows(inode: &Inode, wanted: u32, owner: &Owner, real: bool) -> b
     let (user, group) = (owner.users[which], owner.groups[which]);
     let rights = inode.mode.load(Ordering::Relaxed);
     if user == 0 {
-        // Who may do everything may not execute what nobody may.
+        // Whoever may do everything may not execute what nobody may.
         return wanted & EXECUTE == 0 || inode.is_directory() || rights & 0o111 != 0;
     }
     if crate::procfs::is_made_up(inode) {

@@ -192,7 +192,7 @@ impl Set {
         })
     }
 
-    /// Whether there is an answer for who waits.
+    /// Whether there is an answer for whoever waits.
     pub fn has_answer(&self, ticket: u64) -> bool {
         self.0.with(|state| {
             state.waiters.iter().any(|waiter| waiter.ticket == ticket && waiter.answer.is_some())

@@ -414,7 +414,7 @@ impl Socket {
         self.inbox.comes();
     }
 
-    /// Whether that is so, for who asks.
+    /// Whether that is so, for whoever asks.
     pub fn take_refusal(&self) -> bool {
         self.state.with(|state| core::mem::take(&mut state.refused))
     }

@@ -62,7 +62,7 @@ pub struct Names {
 
 impl Names {
     /// Who has this name. Of several: of packets the one that talks to whoever asks, or the newest that talks to nobody; of others those that
-    /// listen, in turn. Who has it at this one address comes before those that have it at all.
+    /// listen, in turn. Whoever has it at this one address comes before those that have it at all.
     pub fn find(&self, name: &Name, asks: &[u8]) -> Option<Arc<Socket>> {
         // Let go of after the lock: the last one to let go of a socket takes its names.
         let found: Vec<_> = self.all.with(|all| {

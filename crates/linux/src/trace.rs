@@ -21,7 +21,7 @@ use crate::sync::{Spin, key_of};
 pub(crate) mod option {
     /// System calls are told from signals.
     pub const GOOD: u32 = 1;
-    /// Who is traced ends with its tracer.
+    /// Whoever is traced ends with its tracer.
     pub const KILL: u32 = 0x10_0000;
     /// All that there are.
     pub const ALL: u32 = 0x30_00ff;
@@ -274,7 +274,7 @@ impl<M: Machine> Linux<'_, M> {
         let traced = &thread.traced;
         frame.registers.flags &= !STEPS;
         let kept = Box::new(*frame);
-        // Who is to end stops for nothing else.
+        // Whoever is to end stops for nothing else.
         let tracer = traced.state.with(|state| {
             if why != Why::Ends && thread.is_dying() {
                 return 0;
@@ -308,7 +308,7 @@ impl<M: Machine> Linux<'_, M> {
         let key = key_of(traced);
         thread.waits.with(|waits| *waits = Some(key));
         thread.note_wait(self.now(), true);
-        // Who ends has been told to already.
+        // Whoever ends has been told to already.
         self.machine.wait(key, &mut || goes() || why != Why::Ends && thread.is_dying());
         thread.note_wait(self.now(), false);
         thread.waits.with(|waits| *waits = None);

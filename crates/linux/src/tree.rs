@@ -47,7 +47,7 @@ pub mod seal {
     pub const WRITE_AT_ALL: u32 = 8;
     /// Not made a program.
     pub const EXECUTE: u32 = 32;
-    /// Not written, nor written any more by who maps it anew.
+    /// Not written, nor written any more by whoever maps it anew.
     pub const WRITE: u32 = WRITE_AT_ALL | 16;
     /// It can have seals.
     pub const SEALABLE: u32 = 1 << 31;
@@ -501,7 +501,7 @@ impl Inode {
         Ok(inode)
     }
 
-    /// A name of it is about to be taken away by who means a directory, or none. A directory must be empty, and stays so.
+    /// A name of it is about to be taken away by whoever means a directory, or none. A directory must be empty, and stays so.
     fn go(&self, directory: bool) -> Result<(), Errno> {
         match &self.body {
             Body::Directory(_) if !directory => Err(Errno::EISDIR),

@@ -166,7 +166,7 @@ impl Words {
         result
     }
 
-    /// Notes what a CPU does, for who asked to see it.
+    /// Notes what a CPU does, for whoever asked to see it.
     pub fn note(&self, what: impl FnOnce() -> String) {
         if self.tells.get() && self.playing.get() {
             let mut told = self.told.borrow_mut();

@@ -88,7 +88,7 @@ pub fn set(at: u64, key: WaitKey) {
     }
 }
 
-/// Gives how many were not there yet.
+/// Returns how many were not there yet.
 fn add(cpu: &Cpu, new: impl IntoIterator<Item = (u64, WaitKey)>) -> u64 {
     ALARMS[cpu.number() as usize].with(|alarms| {
         let before = alarms.len();
@@ -180,7 +180,7 @@ pub fn stand_still(ns: u64) {
     irqs_off();
     let (cpu, now) = (cpu::here(), clock::now());
     let first = cpu.tick_at.get().min(cpu.alarm_at.load(Ordering::Relaxed));
-    // Whoever is interrupted arms the timer anew for what else is due.
+    // Who is interrupted arms the timer anew for what else is due.
     apic::arm(first.saturating_sub(now).clamp(1, ns.min(u32::MAX.into())) as u32);
     cpu::wait_for_interrupt();
 }

@@ -43,7 +43,7 @@ pub fn now() -> u64 {
 }
 
 /// Some thousand instructions that look at nothing. Where instructions are the clock, each look at a clock or a device ends the emulator's
-/// turn, and takes as long as all these: who waits for milliseconds looks in between only.
+/// turn, and takes as long as all these: whoever waits for milliseconds looks in between only.
 pub fn look_away() {
     for step in 0..500 {
         core::hint::black_box(step);

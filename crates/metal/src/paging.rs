@@ -87,7 +87,7 @@ pub fn cut(bytes: u64) -> u64 {
     start
 }
 
-/// Only so many bytes more will be cut: gives where they end. The core gets what follows.
+/// Only so many bytes more will be cut: returns where they end. The core gets what follows.
 pub fn keep(bytes: u64) -> u64 {
     let end = NEXT.load(Ordering::Relaxed) + bytes.next_multiple_of(4096);
     END.store(end, Ordering::Relaxed);
@@ -157,7 +157,7 @@ pub fn physical(at: u64) -> u64 {
     }
 }
 
-/// Makes a stack: gives its end. On the first CPU, while it is alone.
+/// Makes a stack: returns its end. On the first CPU, while it is alone.
 pub fn make_stack(number: u64) -> u64 {
     let start = STACKS + number * STACK_STRIDE + 4096;
     let frames = cut(STACK_BYTES);

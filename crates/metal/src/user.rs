@@ -166,7 +166,7 @@ pub fn store(at: VirtAddr, value: u64) -> Result<(), Error> {
     access(By::Program, user_store, [at.0, value, 0]).map(drop)
 }
 
-/// A program executes a word or two there: what [`code`] gives. Gives the number in it.
+/// A program executes a word or two there: what [`code`] gives. Returns the number in it.
 ///
 /// # Errors
 /// What the fault handler said.

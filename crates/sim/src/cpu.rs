@@ -145,7 +145,7 @@ impl Cpu {
         old
     }
 
-    /// Closes the account at the end of a run: who does nothing goes on doing so until then.
+    /// Closes the account at the end of a run: whoever does nothing goes on doing so until then.
     pub fn close(&self, end: u64) {
         self.now.set(self.now.get().max(end));
         self.enter(self.mode.get());

@@ -197,7 +197,7 @@ impl<const FAULTS: bool> Sim<'_, FAULTS> {
         }
     }
 
-    /// An alarm of this CPU went off. If it is the end of a command, its interrupt is served; otherwise gives false.
+    /// An alarm of this CPU went off. If it is the end of a command, its interrupt is served; otherwise returns false.
     pub(crate) fn command_ended(&self, key: WaitKey) -> bool {
         let Some(mut number) = command(key) else { return false };
         let cpu = self.cpu();

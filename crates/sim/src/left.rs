@@ -46,7 +46,7 @@ impl Left {
         (uses, lazy): (impl Fn(u16) -> bool, impl Fn(u16) -> bool),
     ) -> u64 {
         let Some(seen) = self.0.get_mut(&root) else { return 0 };
-        // Who is alone looks for nobody.
+        // Whoever is alone looks for nobody.
         let looks = now >= seen.trim && seen.mask.iter().any(|&cpu| cpu != by);
         if looks {
             seen.trim = now + TRIM;

@@ -1,6 +1,6 @@
 //! What a run keeps for whoever asks: where the CPUs' time goes, who interrupts whom, what each CPU does when.
 //!
-//! Who asks for nothing pays one test, where something could be kept. No figure changes by it.
+//! Whoever asks for nothing pays one test, where something could be kept. No figure changes by it.
 
 use quietmm::event::Event;
 use quietmm::platform::{Access, WaitKey};

@@ -351,7 +351,7 @@ impl Account {
         self.0.borrow_mut().stacks[task as usize].wait = before;
     }
 
-    /// The profile up to the latest of the CPUs' clocks; `at` gives each CPU's task. Who does something at the end
+    /// The profile up to the latest of the CPUs' clocks; `at` gives each CPU's task. Whoever does something at the end
     /// goes on doing so until then, and who sleeps sleeps.
     pub fn close(&self, at: impl Iterator<Item = Now>) -> Profile {
         // The run may go on after this, until it comes to rest.

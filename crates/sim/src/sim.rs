@@ -291,7 +291,7 @@ impl<'w, const FAULTS: bool> Sim<'w, FAULTS> {
         }
         let cpus = self.cpus.len() as u64;
         let stuck = patience(cpus, self.bytes / 4096);
-        // Who does not say how much work there is has all the time.
+        // Whoever does not say how much work there is has all the time.
         let slow = match self.total.get() {
             0 => u64::MAX,
             total => (SLOW + SLOW_EACH * cpus).saturating_mul(total).saturating_add(stuck),

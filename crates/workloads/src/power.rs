@@ -22,7 +22,7 @@ pub(crate) enum Power {
     Coming,
 }
 
-/// What those wait for who take this CPU away or bring it back.
+/// What tasks wait for that take this CPU away or bring it back.
 fn changed(cpu: CpuId) -> WaitKey {
     WaitKey::Own(1 << 48 | u64::from(cpu.0))
 }

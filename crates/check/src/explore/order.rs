@@ -102,7 +102,7 @@ fn reversals(trace: &Trace, races: &[(u32, u8)]) -> Vec<(u32, Act)> {
         let cpu = u16::from(second) % LANES as u16;
         let handler = [Act::interrupt(cpu), Act::tick(cpu)].map(Act::bit).iter().sum::<u64>();
         let wanted = (Act::run(cpu).bit() | handler) & others;
-        // Who comes second cannot go on yet: whoever can may be what it waits for.
+        // Whoever comes second cannot go on yet: whoever can may be what it waits for.
         let acts = if wanted == 0 { others } else { wanted };
         all.extend(Act::of_set(acts).map(|act| (at, act)));
     }

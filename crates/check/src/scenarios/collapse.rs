@@ -1,4 +1,4 @@
-//! Small pages that become a large one, against who uses, takes, pins or frees them.
+//! Small pages that become a large one, against whoever uses, takes, pins or frees them.
 
 use quietmm::{Advice, Rule, UserAccess};
 

@@ -1,4 +1,4 @@
-//! Page tables in which nothing is left while something is mapped there, against who walks them, and who is about to leave something there.
+//! Page tables in which nothing is left while something is mapped there, against whoever walks them, or is about to leave something there.
 
 use quietmm::{Backing, Prot, Rule};
 

@@ -1,4 +1,4 @@
-//! Faults that let go of their space's VMAs while a device reads, against who changes what they had looked at.
+//! Faults that let go of their space's VMAs while a device reads, against whoever changes what they had looked at.
 
 use quietmm::{Backing, Prot, Rule};
 

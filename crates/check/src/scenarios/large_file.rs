@@ -1,4 +1,4 @@
-//! 2 MiB of a file behind one entry, against who cuts the file, writes to it, or reclaims it.
+//! 2 MiB of a file behind one entry, against whoever cuts the file, writes to it, or reclaims it.
 
 use quietmm::{Advice, Backing, Prot, Rule, UserAccess};
 

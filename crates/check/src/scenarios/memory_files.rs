@@ -1,4 +1,4 @@
-//! Pages that programs share in a memory file, which go to swap and come back, against who uses them and who cuts the file.
+//! Pages that programs share in a memory file, which go to swap and come back, against whoever uses them or cuts the file.
 
 use quietmm::{Backing, Prot, Rule};
 

@@ -30,7 +30,7 @@ pub(super) fn all() -> Vec<Scenario> {
     reclaim.into_iter().chain([swap(), split]).chain(ranges()).collect()
 }
 
-/// Nanoseconds: a few looks. Who waits for a sweep that nobody's timer ends asks for it then.
+/// Nanoseconds: a few looks. Whoever waits for a sweep that nobody's timer ends asks for it then.
 const DEADLINE: u64 = 3_000;
 
 /// Pages in a space in which CPUs 0 and 1 run, and have cached them.

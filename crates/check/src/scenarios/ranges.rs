@@ -72,7 +72,7 @@ fn unmap_fault() -> Scenario {
 }
 
 fn unmap_unmap() -> Scenario {
-    // Who unmaps lets go of the VMAs for the flush where another waits for them: so three.
+    // Whoever unmaps lets go of the VMAs for the flush where another waits for them: so three.
     Scenario::new("unmap-unmap", "three CPUs unmap at the same time what all have cached", "linux")
         .cpus(3)
         .machine(small)

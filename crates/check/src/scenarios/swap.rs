@@ -1,4 +1,4 @@
-//! Pages that go to swap and come back, against who uses, unmaps and ends them, and devices that fail.
+//! Pages that go to swap and come back, against whoever uses, unmaps and ends them, and devices that fail.
 
 use std::ops::Range;
 

@@ -141,7 +141,7 @@ fn tables_use() -> Scenario {
         })
 }
 
-/// Ends the first space: who is still there is in the way, until he has gone.
+/// Ends the first space: whoever is still there is in the way, until it has gone.
 fn ends(task: &Task<'_>) {
     while task.end(0).is_err() {
         task.wait();

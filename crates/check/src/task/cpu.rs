@@ -142,7 +142,7 @@ impl Task<'_> {
         result
     }
 
-    /// Lets others go first; who waits for one of them does it between looks.
+    /// Lets others go first; whoever waits for one of them does it between looks.
     pub fn wait(&self) {
         self.machine.pause(1);
     }

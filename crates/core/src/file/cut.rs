@@ -12,7 +12,7 @@
 //!     no: mapped                          flush; out of the cache; page unlocked
 //! ```
 //!
-//! One of the two sees the other (INV-12). Who comes later waits for the page, and finds that it is gone: then the file's length, and
+//! One of the two sees the other (INV-12). Whoever comes later waits for the page, and finds that it is gone: then the file's length, and
 //! what is closed, say whether a new one may come. Both change under the lock of the tree, where pages come in.
 
 use core::ops::Range;

@@ -1,10 +1,10 @@
-//! Dirty pages of files, by their number and age: who writes them back, and who must do so before he may make another.
+//! Dirty pages of files, by their number and age: who writes them back, and who must do so before making another.
 //!
-//! The core owns no thread and no timer: the embedding kernel calls [`Manager::flusher`] in a task. Who writes faster than that comes to the
-//! limit, and writes some pages back himself before he goes on: first of the file that he writes to, then of others. So
+//! The core owns no thread and no timer: the embedding kernel calls [`Manager::flusher`] in a task. Whoever writes faster than that comes to the
+//! limit, and writes some pages back itself before it goes on: first of the file that it writes to, then of others. So
 //! the number passes the limit by no more than the pages that writers make dirty at the same time, one each.
 //!
-//! Nobody waits for ever: who finds nothing that can be written back, because devices do not take it or others have it on its way, has tried
+//! Nobody waits for ever: whoever finds nothing that can be written back, because devices do not take it or others have it on its way, has tried
 //! some times, and goes on; a device that does not take a batch is left alone for a while (`writeback/backoff.rs`). Then reclaim finds the pages dirty, as it would without a limit.
 
 use core::sync::atomic::Ordering;
@@ -95,7 +95,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         all.0
     }
 
-    /// Before somebody makes a page of a file dirty: where as many are as may be he writes some back first. No lock is held but the file's `io`,
+    /// Before somebody makes a page of a file dirty: where as many are as may be it writes some back first. No lock is held but the file's `io`,
     /// shared or alone. May wait.
     pub(super) fn balance_dirty(&self, id: FileId) {
         let limit = self.config().dirty_limit;

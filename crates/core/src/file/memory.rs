@@ -11,7 +11,7 @@
 //!                            <----                  <----
 //! ```
 //!
-//! So all that is true of an anonymous page on its way is true of it, and what does that is the same: who wants it finds its slot, by that the page,
+//! So all that is true of an anonymous page on its way is true of it, and what does that is the same: whoever wants it finds its slot, by that the page,
 //! and waits for the page's lock; devices may fail, `Swap::off` may come, the file may lose the page. What is new are the two steps in the
 //! upper line, each one step under the tree's lock, by whoever has locked the page.
 //!
@@ -179,7 +179,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Back::Gone;
         }
         if !p.broken(Rule::BackInsideFile) {
-            // Who cuts it off has changed these words under this lock before, and lets go of the slot; or finds the page.
+            // Whoever cuts it off has changed these words under this lock before, and lets go of the slot; or finds the page.
             if index >= file.pages(p) {
                 return Back::Beyond;
             }

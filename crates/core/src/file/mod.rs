@@ -66,7 +66,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         let (mut at, mut work) = (0, Work::begin(mm));
         while let Some((index, n)) = mm.ref_next_cached(id.slot, at..file.pages(p)) {
             at = index + 1;
-            // Who writes the page out, or reads it, does so of this file: that ends first, and none begins.
+            // Whoever writes the page out, or reads it, does so of this file: that ends first, and none begins.
             mm.lock_page(n);
             // Whoever has pinned it, and writes to it, makes it dirty no more.
             mm.memmap().get(n).set_flags(p, flag::CUT);
@@ -197,7 +197,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// A page of a file, held for the caller, from its cache or on its way there. May wait for memory. The caller has a VMA
     /// that shows the file, or shares `io`, or the file could end meanwhile.
     ///
-    /// A page is in the cache, locked, before it is read: who wants it too waits, and does not read a second frame whose
+    /// A page is in the cache, locked, before it is read: whoever wants it too waits, and does not read a second frame whose
     /// content would be old once the first was written to, written out and forgotten. And the file ends only after that.
     ///
     /// # Errors
@@ -340,7 +340,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// A page that is in the cache, locked, has its content now: lets go of the lock.
     fn has_content(&self, n: FrameNumber) {
-        // Release, with the unlock: who finds it read finds its content.
+        // Release, with the unlock: whoever finds it read finds its content.
         self.memmap().get(n).clear_flags(self.platform(), flag::UNREAD);
         self.unlock_page(n);
         self.lru_add(n);

@@ -1,8 +1,8 @@
 //! Read-ahead: pages that a sequential use of a file will want next come with the one that it wants now.
 //!
 //! Each use of a file has a *window*: the pages that were read ahead of it. It begins small and doubles while the use goes on, up to
-//! [`Config::read_ahead`](crate::Config::read_ahead). The first page of the newest window is its *mark*: who comes there has the next
-//! one read, before he runs out of pages.
+//! [`Config::read_ahead`](crate::Config::read_ahead). The first page of the newest window is its *mark*: whoever comes there has the next
+//! one read, before it runs out of pages.
 //!
 //! ```text
 //!   miss at 0        0 | 1 2 3 4                      window of 4, mark at 1
@@ -165,7 +165,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Reads a page that a fault has put into the cache, with a window; with no VMA held. Where the file's length is being changed, or
-    /// it ends, the page alone: who does that may wait for the page. May wait for I/O.
+    /// it ends, the page alone: whoever does that may wait for the page. May wait for I/O.
     ///
     /// # Errors
     /// As [`read_in`](Self::read_in).

@@ -86,7 +86,7 @@ impl<P: Platform> Manager<'_, P> {
         self.balance_dirty(id);
         let is_dirty = || self.memmap().get(n).state.get(self.platform()) & flag::DIRTY != 0;
         self.lock_page(n);
-        // Who takes it out of the cache locks it first.
+        // Whoever takes it out of the cache locks it first.
         let may = !self.is_page_of(id, index, n) || is_dirty() || self.ask_for_locked(id, index, n);
         self.unlock_page(n);
         may

@@ -53,7 +53,7 @@ impl Run {
         Run { next, end: next + left, window: if log == 0 { 0 } else { 1 << (log - 1) } }
     }
 
-    /// Whether a use of this page goes on where the last one was, or anywhere up to the end of what was read for it: who maps
+    /// Whether a use of this page goes on where the last one was, or anywhere up to the end of what was read for it: whoever maps
     /// neighbours too comes only to some pages.
     fn goes_on_at(self, index: u64) -> bool {
         self.next.saturating_sub(1) <= index && index <= self.end

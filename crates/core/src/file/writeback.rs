@@ -113,7 +113,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let p = self.platform();
         let since =
             self.counts_dirty().then(|| self.find_file(id)).transpose()?.map(|file| &file.dirty_since);
-        // Before the pages: who makes one dirty from here on says so again.
+        // Before the pages: whoever makes one dirty from here on says so again.
         let before = since.map_or(0, |since| since.swap(p, 0, Ordering::Relaxed));
         if since.is_some() {
             // Partner: the fence in `count_dirty`.

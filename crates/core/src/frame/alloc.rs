@@ -16,7 +16,7 @@ use crate::view::FrameAllocator;
 
 /// A block of frames that its owner may use and must give back.
 ///
-/// Not `Copy`: who frees it no longer has it.
+/// Not `Copy`: whoever frees it no longer has it.
 ///
 /// ```compile_fail,E0382
 /// fn twice<P: quietmm::Platform>(mm: &quietmm::Manager<'_, P>, block: quietmm::Frames) {
@@ -275,7 +275,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Some(frame)
     }
 
-    /// A block of one of these nodes, if it has plenty: for who can do without.
+    /// A block of one of these nodes, if it has plenty: for whoever can do without.
     pub(crate) fn alloc_spare(&self, order: u8, kind: Kind, nodes: NodeSet) -> Option<FrameNumber> {
         let p = self.platform();
         let low = |zone: &Zone| zone.low(p);

@@ -258,7 +258,7 @@ impl<P: Platform> ZoneGuard<'_, P> {
         ends
     }
 
-    /// The block stays: what is freed into it is used again, and whoever gave it up puts back what was retired. Until he
+    /// The block stays: what is freed into it is used again, and whoever gave it up puts back what was retired. Until it
     /// [has](Self::stays) no block begins to leave: it would count as retired what is put back.
     pub fn begin_stay(&self, first: FrameNumber) {
         self.hot().leaving.set(self.p, first.0 + 2);

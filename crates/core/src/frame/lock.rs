@@ -1,4 +1,4 @@
-//! The lock of a page: held by who reclaims it or writes it out.
+//! The lock of a page: held by whoever reclaims it or writes it out.
 
 use core::sync::atomic::Ordering;
 

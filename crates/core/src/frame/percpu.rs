@@ -488,7 +488,7 @@ impl<P: Platform> Manager<'_, P> {
     }
 
     /// Puts frames that were taken off lists into their zones, a bounded number under one hold of a zone's lock
-    /// (PITFALLS 19). Gives how many. Any context but an interrupt handler.
+    /// (PITFALLS 19). Returns how many. Any context but an interrupt handler.
     pub(super) fn put_chain(&self, chain: FrameChain) -> u32 {
         let p = self.platform();
         let (mut n, mut total) = (chain.first(), 0);

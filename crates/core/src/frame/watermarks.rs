@@ -21,7 +21,7 @@ pub(crate) fn watermarks(config: &Config, frames: u32, all: u64) -> Watermarks {
 /// memory has come or gone. Any context but an interrupt handler.
 pub(crate) fn set_watermarks<P: Platform>(mm: &crate::Manager<'_, P>) {
     let p = mm.platform();
-    // Who comes last has seen what all others have changed.
+    // Whoever comes last has seen what all others have changed.
     let _guard = mm.root.watermarks.lock(mm);
     let all = mm.zones().map(|zone| u64::from(zone.present(p))).sum();
     let mut nearest = false;

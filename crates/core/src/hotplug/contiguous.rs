@@ -40,7 +40,7 @@ impl Contiguous {
     }
 }
 
-/// How often, and for how long each time, in nanoseconds, somebody is waited for who empties a block of the same region: less than a tenth of a
+/// How often, and for how long each time, in nanoseconds, somebody is waited for whoever empties a block of the same region: less than a tenth of a
 /// second in all. A kernel may keep one on its way offline for as long as it likes.
 const PATIENCE: u32 = 4096;
 const MOMENT: u32 = 20_000;

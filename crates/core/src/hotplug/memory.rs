@@ -247,7 +247,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         mm.unpark(work);
         if offline && zone.lock(mm).left() < FRAMES {
-            // What was freed with its kernel addresses, and waits for their flush. Who wants memory in one piece looks for none with kernel frames.
+            // What was freed with its kernel addresses, and waits for their flush. Whoever wants memory in one piece looks for none with kernel frames.
             mm.purge_frames(1, true);
         }
         if P::SPACES {

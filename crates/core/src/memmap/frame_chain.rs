@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::sync::Word32;
 
 /// Frames taken off lists, blocks of any zone and order, linked one to the next. They belong to nobody else and are in
-/// no count: who has them puts them where they belong.
+/// no count: whoever has them puts them where they belong.
 #[must_use = "frames that are dropped are lost"]
 pub(crate) struct FrameChain {
     first: FrameNumber,
@@ -27,7 +27,7 @@ impl FrameChain {
         self.last = last;
     }
 
-    /// The chain as a number to keep elsewhere. Gives its first frame, and makes its last one lead to `next`.
+    /// The chain as a number to keep elsewhere. Returns its first frame, and makes its last one lead to `next`.
     pub fn first(&self) -> FrameNumber {
         self.first
     }

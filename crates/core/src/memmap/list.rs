@@ -8,7 +8,7 @@ use crate::sync::{Word32, Word64};
 
 /// A doubly linked list of frames, guarded by somebody's lock. Needs [`Chain::init`].
 ///
-/// The first frame's previous one and an empty list's last one mean nothing: who takes the first need not touch the next.
+/// The first frame's previous one and an empty list's last one mean nothing: whoever takes the first need not touch the next.
 #[repr(C)]
 pub(crate) struct Chain {
     head: Word32,

@@ -1,7 +1,7 @@
 //! Four-level tables on the direct map.
 //!
 //! A walk reads without a lock. Tables are added while their space's VMAs are shared, or by whoever is in one of them; they are
-//! taken out of the tree only by whoever holds the VMAs alone, where no VMA lies, or where nothing is left of one whose reverse map he has alone too; and freed
+//! taken out of the tree only by whoever holds the VMAs alone, where no VMA lies, or where nothing is left of one whose reverse map it has alone too; and freed
 //! only when no CPU and no reverse map can be in them any more (INV-9). What a leaf table holds is changed under that table's own lock, which lies in its frame's bookkeeping;
 //! an entry for a large page under the lock of the table that holds it. The `refs` of a table's frame count the tables
 //! below it.
@@ -404,7 +404,7 @@ impl<P: Platform> LockedLeaf<'_, '_, P> {
     }
 
     /// Changes what may be done with a mapped page, in one step of which no bit that the hardware sets meanwhile is lost;
-    /// gives what was there.
+    /// returns what was there.
     pub fn set_prot(&self, page: PageNumber, prot: Prot) -> Entry {
         self.slot(page).update(|seen| seen.with_prot(prot))
     }

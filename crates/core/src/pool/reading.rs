@@ -1,7 +1,7 @@
 //! Who looks at slots that may be given up meanwhile, and when nobody does (Linux: SRCU).
 //!
 //! A reader counts itself in before its first look, and out when it has done; each on the line of the CPU on which it is then.
-//! Who wants to use the memory for something else first makes sure that nobody finds it any more, and then waits until all
+//! Whoever wants to use the memory for something else first makes sure that nobody finds it any more, and then waits until all
 //! readers of before have left:
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //!     does not                      they are equal: nobody has it
 //! ```
 //!
-//! A reader that had found it before the fence is in the second sum, and not in the first before it has left. Who has left
+//! A reader that had found it before the fence is in the second sum, and not in the first before it has left. Whoever has left
 //! is in both, since `left` is read first. So equal sums leave nobody out.
 
 use core::sync::atomic::Ordering;

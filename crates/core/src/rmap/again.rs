@@ -19,7 +19,7 @@ use crate::vma::Of;
 /// says that the page was used there. The caller holds and has locked the page, whose entries were flushed (INV-12). May wait, but for no
 /// space's VMAs: the caller may have some.
 ///
-/// Who has the VMAs alone may have passed by an entry that names a slot, and expects to find it so later.
+/// Whoever has the VMAs alone may have passed by an entry that names a slot, and expects to find it so later.
 pub(crate) fn map_again<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     let (p, frame) = (mm.platform(), mm.memmap().get(n));
     let _scope = charge(p, Scope::RmapWalk);

@@ -39,7 +39,7 @@ impl<P: Platform> Manager<'_, P> {
         let first = fault.vma.file_page(p, window.start);
         let (mut held, mut left) = (FrameVec::new(), FrameVec::new());
         self.ref_next_few_cached(file, first..first + window.pages, most, &mut held);
-        // INV-12: who cuts a page off marks it before he looks for its entries, and this looks after the fence of `page_for`: he finds the entry, or
+        // INV-12: whoever cuts a page off marks it before looking for its entries, and this looks after the fence of `page_for`: that one finds the entry, or
         // this the mark.
         let locked = fault.leaf.lock(self);
         for &n in held.as_slice() {

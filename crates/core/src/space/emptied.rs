@@ -9,8 +9,8 @@
 //!     they are freed
 //! ```
 //!
-//! A table that two VMAs share stays until one is unmapped. Who reclaims waits for no VMAs: whoever has them may wait for memory, and he may be
-//! the one who holds those of a space himself.
+//! A table that two VMAs share stays until one is unmapped. Whoever reclaims waits for no VMAs: whoever has them may wait for memory, and it may be
+//! the one that holds those of a space itself.
 
 use core::sync::atomic::Ordering;
 

@@ -200,7 +200,7 @@ impl<P: Platform> Group<'_, '_, P> {
             state.limit.set(p, pages);
             state
         };
-        // Who has ended it meanwhile, and begun another in its place, has said what that may have.
+        // Whoever has ended it meanwhile, and begun another in its place, has said what that may have.
         let is_above = || state.life.is(p, self.id.life) && state.charged.pages.get(p) > state.limit.get(p);
         if is_above() {
             mm.return_stocks(self.id.slot);

@@ -119,7 +119,7 @@ impl<'p, P: Platform> Manager<'p, P> {
 
     /// Makes a large page that reclaim has isolated, locked and found idle small, if its space's VMAs are to be had
     /// without waiting: the small pages are on the lists then, as idle as it was, and
-    /// reclaim finds them one by one. Gives whether it did.
+    /// reclaim finds them one by one. Returns whether it did.
     pub(crate) fn split_idle(&self, n: FrameNumber) -> bool {
         let p = self.platform();
         let Some((id, page)) = crate::rmap::mapped_at(self, n) else { return false };
@@ -141,7 +141,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Where memory may go to swap, each large page has the table with it that will take its place: reclaim makes it small
-    /// when no frame is free. Gives whether that is so.
+    /// when no frame is free. Returns whether that is so.
     fn deposit_table(&self, space: &SpaceState, first: FrameNumber) -> bool {
         if !self.config().swap {
             return true;

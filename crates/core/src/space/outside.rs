@@ -1,7 +1,7 @@
 //! What a fault waits for outside: with the VMAs of its space let go.
 //!
 //! A device may take milliseconds. Were the VMAs held so long, one `map` that waits to have them alone would stop the
-//! faults of all threads, who stand behind it. So a fault that must read a page, or wait for who works on one, notes it, lets
+//! faults of all threads, who stand behind it. So a fault that must read a page, or wait for whoever works on one, notes it, lets
 //! go of the VMAs, does it, and begins anew (Linux: `VM_FAULT_RETRY`): other VMAs may be there by now, and the space may have
 //! ended. What it has read or waited for it holds meanwhile, so that reclaim does not take it and the next round finds it.
 

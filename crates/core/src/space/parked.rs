@@ -18,7 +18,7 @@
 //!                                   swept = 5
 //! ```
 //!
-//! Who reads 4 has taken the entry out before sweep 5 began, and each CPU's part in it comes later. The generation is raised
+//! Whoever reads 4 has taken the entry out before sweep 5 began, and each CPU's part in it comes later. The generation is raised
 //! as for any flush: so a CPU catches up when it loads the space, or finds that it is loaded, and a thread that goes to
 //! another CPU sees there what it has unmapped.
 //!
@@ -121,7 +121,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         true
     }
 
-    /// Gives the sweep for which they wait now; `None` if there is no room.
+    /// Returns the sweep for which they wait now; `None` if there is no room.
     fn park_frames(&self, frames: &FrameVec) -> Option<u64> {
         let p = self.platform();
         // The task may go on elsewhere: each CPU's place has a lock.

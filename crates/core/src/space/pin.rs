@@ -21,10 +21,10 @@
 //!   table locked: entry leads to n       page n locked
 //!   n: PIN references more               table locked: is n pinned?
 //!   table unlocked                         yes: the entry stays
-//!                                          no: the entry goes; who pins finds none, and faults
+//!                                          no: the entry goes; whoever pins finds none, and faults
 //! ```
 //!
-//! A device that writes sets no dirty bit. Whoever lets go of a pin by which it may have written makes the page dirty first: who finds
+//! A device that writes sets no dirty bit. Whoever lets go of a pin by which it may have written makes the page dirty first: whoever finds
 //! no pin finds that.
 
 use core::sync::atomic::Ordering;
@@ -347,7 +347,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 }
                 Way::Gap(_) => {}
             }
-            // Whoever pins says himself what he wants next.
+            // Whoever pins says what it wants next.
             let ahead = &mut None;
             if let Some(outside) = self.resolve((id, space, vma), page, want.access, (kept, ahead), major)? {
                 return Ok(PinStep::Outside(outside));

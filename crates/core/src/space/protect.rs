@@ -148,7 +148,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Whether a page that programs share is one of a memory file, and on its way nowhere: whoever may write to it needs nobody's leave. By whoever
-    /// has found an entry that leads there, under the lock of its table: who takes it out of memory locks it before he waits for that (INV-2).
+    /// has found an entry that leads there, under the lock of its table: whoever takes it out of memory locks it before it waits for that (INV-2).
     fn is_idle_memory(&self, n: FrameNumber) -> bool {
         let p = self.platform();
         let state = self.memmap().get(n).state.load(p, Ordering::Acquire);

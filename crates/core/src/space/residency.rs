@@ -47,7 +47,7 @@ impl<P: Platform> Space<'_, '_, P> {
         while let Some(page) = mm.first_not_ready(id, rest, access, &mut work)? {
             self.fault(page.addr(), access)?;
             work.did(cost::FAULT);
-            // It may be gone again by now: who wants more than that locks it.
+            // It may be gone again by now: whoever wants more than that locks it.
             rest = PageRange::between(PageNumber(page.0 + 1), range.end());
         }
         Ok(())

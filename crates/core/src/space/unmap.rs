@@ -149,7 +149,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if !better {
             return false;
         }
-        // Who unmaps may be short of memory: what only this needs nobody reclaims for.
+        // Whoever unmaps may be short of memory: what only this needs nobody reclaims for.
         let cut = |at| {
             self.split_vma_from(id, space, at, AllocFrom::NOW)?;
             self.split_large_at(space, at)

@@ -168,7 +168,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         !Cluster::of(self, slot).is_free(slot)
     }
 
-    /// An entry that named a slot leads to its page again, which the caller has locked and holds. Gives how many others
+    /// An entry that named a slot leads to its page again, which the caller has locked and holds. Returns how many others
     /// name it.
     pub(crate) fn swap_undo(&self, slot: u32) -> u32 {
         Cluster::of(self, slot).remove_user(slot)

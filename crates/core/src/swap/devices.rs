@@ -346,7 +346,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     fn end_area(&self, area: &Area) {
         let p = self.platform();
         {
-            // Who has seen it open, and comes only now, finds no cluster here: it may be on another's list next.
+            // Whoever has seen it open, and comes only now, finds no cluster here: it may be on another's list next.
             let _guard = area.lock.lock(self);
             area.open.init(p);
         }
@@ -395,7 +395,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if let Some(error) = unread {
                 return Err(error);
             }
-            // Who takes a slot does so under its cluster's lock, and looks whether the area is open: where this finds none there will be none.
+            // Whoever takes a slot does so under its cluster's lock, and looks whether the area is open: where this finds none there will be none.
             let mut held = self.count_used(area, &mut work);
             if held > 0 {
                 held = self.let_go_of_slots(area);
@@ -419,7 +419,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// Takes every page that is in memory out of the swap cache of an area. Gives how many slots are left in use.
+    /// Takes every page that is in memory out of the swap cache of an area. Returns how many slots are left in use.
     fn let_go_of_slots(&self, area: &Area) -> u32 {
         let (mut left, mut work) = (0, Work::begin(self));
         for slot in area.slots(self.platform()) {

@@ -10,7 +10,7 @@
 //!
 //! - no CPU can write to the page through an entry that it had cached while the device reads it: it is flushed first,
 //!   in one go with the rest of its batch (INV-2);
-//! - no address leads to the page, or to another copy of it, before the flush of its old entry (INV-12): who wants it
+//! - no address leads to the page, or to another copy of it, before the flush of its old entry (INV-12): whoever wants it
 //!   finds its slot, by it the page, and waits;
 //! - a slot is not another page's while its own is being read back (PITFALLS 34): the page is in the cache, locked, from
 //!   before the read begins.

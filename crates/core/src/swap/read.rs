@@ -173,7 +173,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         if ahead {
             frame.set_flags(p, flag::AHEAD);
         }
-        // Release, with the unlock: who finds it read finds its content.
+        // Release, with the unlock: whoever finds it read finds its content.
         frame.clear_flags(p, flag::UNREAD);
         self.emit(Event::SwappedIn { ahead });
         if !ahead {
@@ -200,7 +200,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Makes ready what lies around a slot, in the same aligned run, and is not in memory. The first is there already.
-    /// Gives how many there are.
+    /// Returns how many there are.
     fn gather_ahead(
         &self,
         slot: u32,

@@ -109,7 +109,7 @@ impl<const WHICH: u8> BiasedRwLock<WHICH> {
         let (mine, awaited) = (self.at() as u64, self.at() as u64 | AWAITED);
         let alone = self.counted.write(p);
         let gone = self.look_through(mm, |slot| {
-            // Acquire, twice: partners of the Release of who leaves.
+            // Acquire, twice: partners of the Release of whoever leaves.
             while slot.load(p, Ordering::Acquire) == mine {
                 if slot.replace(p, mine, awaited, Ordering::Relaxed).is_ok() {
                     p.wait(WaitKey::Lock(self.at()), &mut || slot.load(p, Ordering::Acquire) != awaited);

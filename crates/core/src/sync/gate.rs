@@ -44,7 +44,7 @@ impl Gate {
 
     /// From here on nobody enters; returns whether nobody is inside. Never waits; those who are inside stay.
     pub fn shut<P: Platform>(&self, p: &P) -> bool {
-        // Acquire: partner of the Release of who leaves.
+        // Acquire: partner of the Release of whoever leaves.
         self.word.fetch_and(p, !OPEN, Ordering::Acquire) & !OPEN == 0
     }
 
@@ -66,7 +66,7 @@ impl Gate {
 
     /// Opens it. By whoever has shut it, or made it.
     pub fn open<P: Platform>(&self, p: &P) {
-        // Release: partner of the Acquire of who enters.
+        // Release: partner of the Acquire of whoever enters.
         self.word.fetch_or(p, OPEN, Ordering::Release);
     }
 
@@ -94,7 +94,7 @@ pub struct Inside<'a, P: Platform> {
 
 impl<P: Platform> Drop for Inside<'_, P> {
     fn drop(&mut self) {
-        // Release: partner of the Acquire of who shuts.
+        // Release: partner of the Acquire of whoever shuts.
         if self.gate.word.fetch_sub(self.p, 1, Ordering::Release) == 1 {
             self.p.wake(self.gate.key());
         }

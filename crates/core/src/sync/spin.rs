@@ -114,7 +114,7 @@ fn queue<'p, P: Platform + 'p>(serving: &Word32, mm: &impl Holder<'p, P>, ticket
 pub(crate) struct Ticket(u32);
 
 impl Ticket {
-    /// As a number, for who keeps it beside the lock.
+    /// As a number, for whoever keeps it beside the lock.
     pub fn number(self) -> u32 {
         self.0
     }

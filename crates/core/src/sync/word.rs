@@ -103,7 +103,7 @@ macro_rules! word {
             pub fn fetch_max<P: Hooks>(&self, p: &P, value: $int, order: Ordering) -> $int {
                 self.touch(p, Access::Rmw).fetch_max(value, order)
             }
-            /// Replaces `old` by `new`, or gives what is there instead. Relaxed on failure.
+            /// Replaces `old` by `new`, or returns what is there instead. Relaxed on failure.
             #[cfg_attr(loom, track_caller)]
             #[inline(always)]
             pub fn replace<P: Hooks>(

@@ -75,7 +75,7 @@ pub(super) fn serves<'p, P: Platform>(
 ) -> Option<&'p dyn Broadcast> {
     let (mm, p) = (here.mm, here.mm.platform());
     let hardware = mm.broadcast()?;
-    // Relaxed: see above. Who is offline is in no mask.
+    // Relaxed: see above. Whoever is offline is in no mask.
     let is_active = |cpu| mm.slot(cpu).presence.word.load(p, Ordering::Relaxed) == Presence::ACTIVE;
     let needed = space.cpus.0.any(p, |cpu| cpu != here.cpu && (tables || is_active(cpu)));
     let root_stays = !tables || space.goes_on(p);

@@ -95,7 +95,7 @@ impl Epochs {
 
     /// Looks whether the last sweep is over, at no more than `most` CPUs. `is_past` says whether a CPU has taken part in this
     /// sweep, or will before it does what the sweep is about. Each CPU is looked at once in a sweep, and the first that has
-    /// not taken part once in each look. Gives whether this look has found it over; `None`: somebody else looks. If `goes_on` says
+    /// not taken part once in each look. Returns whether this look has found it over; `None`: somebody else looks. If `goes_on` says
     /// so, the next has begun before anybody sees that this one is over.
     ///
     /// ```text
@@ -133,7 +133,7 @@ impl Epochs {
                 self.over.store(p, last, Ordering::Release);
             }
         }
-        // Release: partner of the Acquire above: who looks next goes on where this one has stopped.
+        // Release: partner of the Acquire above: whoever looks next goes on where this one has stopped.
         look.busy.store(p, 0, Ordering::Release);
         Some(is_over)
     }

@@ -1,6 +1,6 @@
 //! Flushes of kernel addresses: on every CPU that is online, whatever space it has loaded, lazily or not.
 //!
-//! There is no generation here: who is left alone is offline, and a CPU that comes online flushes all kernel addresses
+//! There is no generation here: whoever is left alone is offline, and a CPU that comes online flushes all kernel addresses
 //! before it uses one (INV-3):
 //!
 //! ```text

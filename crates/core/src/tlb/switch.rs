@@ -14,7 +14,7 @@
 //!
 //! Leaving lazy mode is the same with `presence = ACTIVE` in place of the mask (PITFALLS 10).
 //!
-//! Who ends a space frees its tables, so it and a switcher must not miss each other either (INV-9). By the same fences:
+//! Whoever ends a space frees its tables, so it and a switcher must not miss each other either (INV-9). By the same fences:
 //!
 //! ```text
 //!   switcher                      who ends the space

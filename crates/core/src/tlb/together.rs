@@ -1,6 +1,6 @@
 //! Flushes of one space that several CPUs want at the same time, made one.
 //!
-//! Who wants a flush adds its pages to those that wait. Whoever finds nobody flushing takes all that wait, flushes them at once,
+//! Whoever wants a flush adds its pages to those that wait. Whoever finds nobody flushing takes all that wait, flushes them at once,
 //! and says up to whom that was. The others wait for it. So however many unmap at the same time, a CPU is interrupted once for all who
 //! came while it answered the last time.
 //!

@@ -130,7 +130,7 @@ impl Ranges {
         self.p.of(|| work(self))
     }
 
-    /// Whether every node is sorted, balanced and knows the truth about all below it. Gives the height.
+    /// Whether every node is sorted, balanced and knows the truth about all below it. Returns the height.
     fn check(&self) -> Result<u32, &'static str> {
         let order = self.in_order();
         if order.len() > self.all.len() {

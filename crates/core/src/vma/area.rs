@@ -37,7 +37,7 @@ pub(crate) struct Vma {
     /// Its place in the space's tree.
     links: Links,
     link: SlotLink,
-    /// Shut while the VMA changes, or what is mapped in it other than by faults, and while it is in no space. Who is inside may rely on
+    /// Shut while the VMA changes, or what is mapped in it other than by faults, and while it is in no space. Whoever is inside may rely on
     /// all that it says, and on its space. Beside what changes when its neighbours do, and not beside what faults read.
     pub gate: Gate,
     of_file: Place,
@@ -53,7 +53,7 @@ const _: () = assert!(size_of::<Vma>() == 128 && core::mem::offset_of!(Vma, link
 unsafe impl Zeroed for Vma {}
 
 impl Pooled for Vma {
-    // Who looks at one has its space's VMA lock, or that of a tree in which it is, or is inside; or reads, and is about to enter.
+    // Whoever looks at one has its space's VMA lock, or that of a tree in which it is, or is inside; or reads, and is about to enter.
     const GOES: Goes = Goes::Unread;
 
     fn link(&self) -> &SlotLink {

@@ -1,12 +1,12 @@
 //! Faults in one VMA while others change other VMAs of its space (Linux: per-VMA locks).
 //!
-//! A fault shares the VMAs of its space. While somebody has them alone it would wait, though he is mostly concerned with other VMAs. So it
-//! *enters* the VMA that this CPU remembers, by its gate, without the lock and without a look at the tree. Who has the VMAs alone has shut
-//! the gates of all that he may change: those that touch his range.
+//! A fault shares the VMAs of its space. While somebody has them alone it would wait, though that one mostly changes other VMAs. So it
+//! *enters* the VMA that this CPU remembers, by its gate, without the lock and without a look at the tree. Whoever has the VMAs alone has shut
+//! the gates of all that it may change: those that touch its range.
 //!
 //! ```text
 //!   fault                              who has the VMAs alone
-//!   the gate is open: enters           shuts the gates in his range
+//!   the gate is open: enters           shuts the gates in its range
 //!   is it a VMA of this space, and     waits until nobody is inside
 //!     does it hold the page?           changes VMAs, entries, tables
 //!   finds no table of it gone          opens the gates
@@ -112,7 +112,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         shut
     }
 
-    /// Opens those that touch a range, but for those that are leaving. By whoever holds the VMAs alone, or the whole space, and has changed what he wanted to.
+    /// Opens those that touch a range, but for those that are leaving. By whoever holds the VMAs alone, or the whole space, and has changed what it wanted to.
     pub(crate) fn open_vmas(&self, space: &SpaceState, range: PageRange) {
         let (p, mut work) = (self.platform(), Work::begin(self));
         self.vmas_at(space, range).for_each(|vma| {

@@ -43,7 +43,7 @@ pub(super) fn map<'p, P: Platform>(
     entries::set(mm, range, frames, prot)?;
     let (_, part, bit) = part_of(mm, v, start).ok_or(Error::NotMapped(start))?;
     part.last.fetch_or(p, 1 << (bit + pages - 1), Ordering::Relaxed);
-    // Release: who finds the first page finds the last one too.
+    // Release: whoever finds the first page finds the last one too.
     part.first.fetch_or(p, 1 << bit, Ordering::Release);
     Ok(range)
 }
@@ -117,7 +117,7 @@ fn claim_in<'p, P: Platform>(
     Some(PageNumber(start + at))
 }
 
-/// A slot for a block: a spare one of this CPU's, else from the pool. Who makes a slab of them keeps them all, because
+/// A slot for a block: a spare one of this CPU's, else from the pool. Whoever makes a slab of them keeps them all, because
 /// the pool's lock is the whole machine's. May wait.
 fn reserve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) -> Result<u32, Error> {
     let (p, link) = (mm.platform(), |handle| &block(mm, v, handle).next);

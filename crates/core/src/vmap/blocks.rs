@@ -78,7 +78,7 @@ pub(super) fn freshen_one<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<
 pub(super) fn freshen<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, back: bool) {
     let p = mm.platform();
     for cache in v.cpus.iter().filter(|cache| cache.blocks.any(p)) {
-        // A few under each hold. Those that come meanwhile were looked at by who brings them.
+        // A few under each hold. Those that come meanwhile were looked at by whoever brings them.
         let mut left = cache.blocks.len.get(p) as usize + 1;
         while left > 0 {
             let looks = left.min(LOOKS);
@@ -98,7 +98,7 @@ fn freshen_some<'p, P: Platform>(
     back: bool,
 ) -> [Option<u32>; LOOKS] {
     let mut gone = [None; LOOKS];
-    // In line with the others: who maps next takes the first that has room.
+    // In line with the others: whoever maps next takes the first that has room.
     cache.blocks.change(mm, v, None);
     for place in &mut gone[..looks] {
         let Some(handle) = cache.blocks.pop(mm, v) else { break };

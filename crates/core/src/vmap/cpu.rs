@@ -91,7 +91,7 @@ pub(super) struct Numbers {
     pub sweeps: Epochs,
     /// Pages that wait before a purge is asked for; with `vmap=sweep`, on one CPU before it begins a sweep.
     pub threshold: Word64,
-    /// Twice as much waits: who maps purges.
+    /// Twice as much waits: whoever maps purges.
     pub pressing: Word32,
 }
 

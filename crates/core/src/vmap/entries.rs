@@ -1,6 +1,6 @@
 //! The entries of kernel pages, in tables that all spaces share and that are never freed: whoever walks them needs no lock.
 //!
-//! Who has an extent is alone with its entries. Where frames go with an extent, their numbers stay in the entries while it
+//! Whoever has an extent is alone with its entries. Where frames go with an extent, their numbers stay in the entries while it
 //! waits for its flush, marked as taken: so an unmap of any size needs no memory.
 
 use crate::Manager;

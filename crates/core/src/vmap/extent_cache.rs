@@ -10,7 +10,7 @@
 //!   `waits` = 1, if it was 0                  `started` = n
 //!   ---- fence, then ----                     ---- fence ----
 //!   reads `started`                           reads `waits` of each CPU
-//!     n: waits for purge n + 1                  0: who unmaps there next reads n
+//!     n: waits for purge n + 1                  0: whoever unmaps there next reads n
 //!     n - 1: waits for purge n                  1: takes the lock: counts it, with what it spans
 //!                                             flushes, then `ended` = n
 //! ```
@@ -220,7 +220,7 @@ impl ExtentCache {
 }
 
 /// Counts what a CPU has unmapped, with `put` under the same hold of its CPU's lock, and asks for a purge when enough
-/// waits. Gives the number of the purge that it waits for. Any context.
+/// waits. Returns the number of the purge that it waits for. Any context.
 fn wait_for_purge<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &KernelRange<'p>,

@@ -202,9 +202,9 @@ impl Taken {
         let (p, numbers) = (mm.platform(), &v.state.numbers);
         let number = numbers.next(p);
         let mut taken = Taken { number, span: None, pages: 0 };
-        // Release: partner of the Acquire in `next`: who waits for purge n + 1 knows that n - 1 has ended.
+        // Release: partner of the Acquire in `next`: whoever waits for purge n + 1 knows that n - 1 has ended.
         numbers.sweeps.begun.store(p, number, Ordering::Release);
-        // Partner: the fence in `wait_for_purge`. Who unmaps on a CPU where nothing is found waits for the next purge.
+        // Partner: the fence in `wait_for_purge`. Whoever unmaps on a CPU where nothing is found waits for the next purge.
         full_fence(p);
         for found in v.cpus.iter().filter_map(|cache| cache.visit(mm, v, number)) {
             taken.pages += found.pages;

@@ -45,7 +45,7 @@ pub(super) struct State {
     pub(super) asked: Apart<PurgeRequest>,
     pub(super) extents: Apart<Pool<Extent>>,
     pub(super) blocks: Apart<Pool<VmapBlock>>,
-    /// Had alone by who purges.
+    /// Had alone by whoever purges.
     pub(super) purging: Apart<RwLock<{ Scope::PurgeLock as u8 }>>,
     /// Of a running purge: extents with frames.
     pub(super) owning: HandleList,

@@ -12,7 +12,7 @@
 //!                                                           swept = 5
 //! ```
 //!
-//! Who reads 4 has done so before it was 5, so whoever reads 5 flushes after the entries were cleared. If it reads 5 already,
+//! Whoever reads 4 has done so before it was 5, so whoever reads 5 flushes after the entries were cleared. If it reads 5 already,
 //! it waits for sweep 6.
 //!
 //! All CPUs count, lazy ones too: kernel threads run there. Left alone are those that are *away*: offline, or halted in the idle
@@ -39,7 +39,7 @@ use crate::rule::Rule;
 use crate::sync::{Word64, full_fence};
 use crate::tlb::{kernel, sweep};
 
-/// CPUs that are looked at in one go, by an interrupt handler and by who maps: eight are in a line.
+/// CPUs that are looked at in one go, by an interrupt handler and by whoever maps: eight are in a line.
 const TICK_LOOKS: u32 = 64;
 const MAP_LOOKS: u32 = 1024;
 /// A CPU looks again when a share and one more of so many parts of it wait.
@@ -103,7 +103,7 @@ impl Waiting {
     /// What waits for a sweep, and frames that nobody has freed since. Without the lock of this CPU's extent cache a moment's truth for each part: what is
     /// sealed in between may be missed, and its sweep is under way then, as whoever has missed it finds.
     fn sums<P: Platform>(&self, p: &P, over: u64) -> (u64, u64) {
-        // Acquire: partner of the Releases in `turn`: who finds that it is not here any more finds that its sweep has begun.
+        // Acquire: partner of the Releases in `turn`: whoever finds that it is not here any more finds that its sweep has begun.
         let now = |word: &Word64| word.load(p, Ordering::Acquire);
         let waits = |part: &Part| if part.until.get(p) > over { now(&part.pages) } else { 0 };
         let owned = [&self.sealed.owned, &self.fresh.owned, &self.flushed];
@@ -209,7 +209,7 @@ impl<'p> KernelRange<'p> {
 }
 
 /// Pages that were unmapped here wait, with `put` under the same hold of this CPU's lock; begins a sweep when that is enough.
-/// Gives the number of the sweep that they wait for. Their entries were cleared. Any context.
+/// Returns the number of the sweep that they wait for. Their entries were cleared. Any context.
 pub(super) fn wait<'p, P: Platform>(
     mm: &Manager<'p, P>,
     v: &KernelRange<'p>,
@@ -233,7 +233,7 @@ pub(super) fn wait<'p, P: Platform>(
         let enough = share == 0 || before / share != (before + range.pages) / share;
         (next, turned, enough.then_some(before < share))
     });
-    // For the first share one of a group is enough. Who has unmapped another one since asks again: what the first has asked for may have been
+    // For the first share one of a group is enough. Whoever has unmapped another one since asks again: what the first has asked for may have been
     // overlooked, because the last sweep was over at that moment.
     if let Some(first) = enough
         && !(first && s.group(p).has_asked(p, begins))

@@ -1,7 +1,7 @@
 //! Extents in use, by address: a word a page, read and written without a lock, in frames that are never given back.
 //!
 //! The word of an extent's first page names it, and so does that of each page behind it whose number is a multiple of
-//! [`GROUP`]. Who knows the first page finds the extent at once; from any other page it is at most [`GROUP`] words
+//! [`GROUP`]. Whoever knows the first page finds the extent at once; from any other page it is at most [`GROUP`] words
 //! down. No purge writes here, so nobody who looks an address up waits for one; and neither does who unmaps, in whatever
 //! context.
 //!

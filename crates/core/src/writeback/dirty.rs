@@ -1,7 +1,7 @@
 //! What is known of a page's content: whether it is newer than what keeps it; and how many pages of files are so, where somebody wants to know.
 //!
 //! A page that is *counted* is one of a file whose state says dirty. Whoever changes that bit of a file's page changes it by what is here, and
-//! counts when the state that he found was another. A program that writes through a mapping is seen since no entry of a clean page lets it
+//! counts when the state that it found was another. A program that writes through a mapping is seen since no entry of a clean page lets it
 //! (`file/watch.rs`).
 
 use core::sync::atomic::Ordering;
@@ -81,7 +81,7 @@ impl<P: Platform> Manager<'_, P> {
         }
     }
 
-    /// Pages of files that are dirty now. Who makes one dirty counts it a moment later, and another may have made it clean by then, and counted that.
+    /// Pages of files that are dirty now. Whoever makes one dirty counts it a moment later, and another may have made it clean by then, and counted that.
     pub(crate) fn count_of_dirty(&self) -> u64 {
         let pages = self.root.dirty.pages.load(self.platform(), Ordering::Relaxed);
         if pages > i64::MAX as u64 { 0 } else { pages }

@@ -38,9 +38,9 @@ impl<P: Platform> Manager<'_, P> {
         let most = self.config().pageout_limit;
         // Release: partner of the Acquire in `throttle`.
         let before = writing.pages.fetch_sub(p, pages, Ordering::Release);
-        // Release: partner of the Acquires in `await_pageout`: who sees this finds the pages free, and not on their way.
+        // Release: partner of the Acquires in `await_pageout`: whoever sees this finds the pages free, and not on their way.
         writing.ended.fetch_add(p, 1, Ordering::Release);
-        // Partner: the fence in `await_pageout`. Who set the mark before is woken; who sets it later sees that this has ended.
+        // Partner: the fence in `await_pageout`. Who set the mark before is woken; whoever sets it later sees that this has ended.
         full_fence(p);
         let awaited = || writing.awaited.load(p, Ordering::Relaxed) != 0;
         let awaited = awaited() && writing.awaited.swap(p, 0, Ordering::Relaxed) != 0;

@@ -174,7 +174,7 @@ fn frames_alone_want_two_traits() {
     });
 }
 
-/// The control: who has a kernel range must say how it is flushed.
+/// The control: whoever has a kernel range must say how it is flushed.
 #[test]
 #[should_panic(expected = "a platform with a kernel range says how to flush it")]
 fn a_kernel_range_wants_a_flush() {

@@ -61,7 +61,7 @@ fn no_cpu_is_interrupted_and_none_is_left_behind() {
             let [Everywhere::Pages { range, .. }] = broadcasts[..] else { panic!("{name}: {broadcasts:?}") };
             assert_eq!(range, pages(AT, 3), "{name}");
             assert_eq!(mm.counter(Counter::Broadcasts), 1, "{name}");
-            // Who comes back finds that nothing was missed, and keeps what it had beside.
+            // Whoever comes back finds that nothing was missed, and keeps what it had beside.
             host.on(2, || _ = mm.leave_lazy());
             host.on(3, || mm.space(id).switch_to().unwrap());
             for cpu in 0..4 {
@@ -482,7 +482,7 @@ fn a_broadcast_counts_for_the_sweep_before_it_and_not_for_the_next() {
         }
         mm.space(id).unmap(pages(AT, 1)).unwrap();
         assert_eq!(mm.counter(Counter::Parked), 1);
-        // Memory is short: who wants some waits for the sweep.
+        // Memory is short: whoever wants some waits for the sweep.
         machine::give_back(mm, machine::exhaust(mm));
         assert!(host.broadcasts().contains(&Everywhere::Spaces), "{:?}", host.broadcasts());
         assert!(mm.sweep_is_over());

@@ -348,7 +348,7 @@ fn who_keeps_a_block_on_its_way_offline_is_not_waited_for_long() {
     });
 }
 
-/// Who takes so much that memory runs short has it reclaimed for those who come next.
+/// Whoever takes so much that memory runs short has it reclaimed for those who come next.
 #[test]
 fn a_piece_that_leaves_little_wakes_kswapd() {
     let host = Host::new(Setup::default());

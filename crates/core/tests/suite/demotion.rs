@@ -188,7 +188,7 @@ fn nodes_stand_in_a_row_and_never_in_a_circle() {
     });
 }
 
-/// Who is at the limit of a group has its pages leave memory: elsewhere they would count as well.
+/// Whoever is at the limit of a group has its pages leave memory: elsewhere they would count as well.
 #[test]
 fn a_group_at_its_limit_gains_nothing_by_pages_that_move() {
     let config = Config { groups: 1, ..swapping("linux") };

@@ -22,7 +22,7 @@ fn stop(mm: &Mm<'_>) {
 /// Where the fault of CPU 1 stands still.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stands {
-    /// Where it waits: for a device, or for who works on its page.
+    /// Where it waits: for a device, or for whoever works on its page.
     Outside,
     /// Somewhere with the VMAs held.
     Inside,

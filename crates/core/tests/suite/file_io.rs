@@ -294,7 +294,7 @@ fn what_is_used_by_copy_counts_as_a_use() {
     assert_eq!(activated(|mm, file| _ = mm.file(file).write(0, &[1; 8]).unwrap()), 1);
 }
 
-/// Who reads on to where the device fails gets what came before, and is told how much that is.
+/// Whoever reads on to where the device fails gets what came before, and is told how much that is.
 #[test]
 fn a_read_that_fails_half_way_says_how_far_it_came() {
     use quietmm::platform::{DeviceError, Store};

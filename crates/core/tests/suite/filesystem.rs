@@ -414,7 +414,7 @@ enum Wrong {
 /// Plays a seed; what did not add up.
 fn play(seed: u64, wrong: Wrong, tally: &Tally) -> Result<(), String> {
     let host = Host::new(Setup { cpus: u32::from(CPUS), frames: 512, ..Setup::default() });
-    // Who writes may do so while a flush is under way.
+    // Whoever writes may do so while a flush is under way.
     host.uses_windows.set(true);
     let dice = |salt: u64| Dice(Cell::new((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt));
     let at: *const Host = &raw const host;

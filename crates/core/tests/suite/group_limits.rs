@@ -595,7 +595,7 @@ fn a_task_of_a_full_group_waits_while_its_devices_are_saturated() {
     assert_eq!(saturated(5), (0, false), "there is room for one more");
 }
 
-/// A group's pages lie on two nodes: who wants one takes a batch of the nearest, and none of the other.
+/// A group's pages lie on two nodes: whoever wants one takes a batch of the nearest, and none of the other.
 #[test]
 fn a_task_of_a_full_group_takes_a_batch_from_the_nearest_node() {
     let host = Host::new(machine::showing::two_nodes());

@@ -71,7 +71,7 @@ fn come_online(mm: &Mm<'_>) {
     }
 }
 
-/// Never stale with all rules kept, and in some case with this one broken. Gives the cases that could not be played.
+/// Never stale with all rules kept, and in some case with this one broken. Returns the cases that could not be played.
 fn shows(rule: Rule, case: impl Fn(&Mm<'_>, u32) -> u32) -> u32 {
     let (sound, skipped) = everywhere(&two(), None, &case);
     assert!(sound.len() > 1, "only {} cases were played, {skipped} not", sound.len());

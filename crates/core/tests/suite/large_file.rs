@@ -597,7 +597,7 @@ fn a_table_where_a_slab_was_has_no_spares() {
     });
 }
 
-/// Who wants to write to a page can do so at once, although the entry becomes small meanwhile, for another of its pages.
+/// Whoever wants to write to a page can do so at once, although the entry becomes small meanwhile, for another of its pages.
 #[test]
 fn what_is_brought_to_be_written_to_is_so_when_the_entry_becomes_small() {
     for n in 0..40 {

@@ -117,7 +117,7 @@ impl<'ast> Visit<'ast> for File {
         });
     }
 
-    /// Who may see it is no import.
+    /// Whoever may see it is no import.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

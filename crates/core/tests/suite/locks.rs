@@ -120,7 +120,7 @@ fn the_last_reader_wakes_the_writer_and_no_other_does() {
     assert_eq!(*woken.borrow(), [0, 0, 1], "by the last one alone");
 }
 
-/// Whoever has a lock lets go of it at each step of somebody who comes: who comes gets it, at once or after a sleep, and
+/// Whoever has a lock lets go of it at each step of somebody who comes: whoever comes gets it, at once or after a sleep, and
 /// afterwards it is free for all.
 #[test]
 fn a_lock_that_is_let_go_of_at_any_step_of_who_comes_is_his() {

@@ -204,7 +204,7 @@ fn the_watermarks_follow_the_memory_that_is_online() {
                 mm.frames().bring_online(block);
                 is(4096 - 1024 * (away - n as u64 - 1));
             }
-            // Who gives up has changed nothing.
+            // Whoever gives up has changed nothing.
             let leaving = mm.frames().begin_offline(LAST).unwrap();
             mm.frames().cancel_offline(leaving);
             is(4096);
@@ -610,7 +610,7 @@ fn a_cpu_that_goes_offline_gives_its_batch_back() {
 }
 
 /// CPU 0 wants a page for a space of a group, and stands still at a touch; CPU 1 takes the block offline from which its frame comes, stands still
-/// likewise, and goes on when the page is on its list. Gives whether CPU 1 came so far, and what is left of the block.
+/// likewise, and goes on when the page is on its list. Returns whether CPU 1 came so far, and what is left of the block.
 fn listed_in_the_middle(mm: &Mm<'_>, (n, deep): (u32, u32)) -> (bool, Option<Kind>) {
     let host = mm.platform();
     let group = mm.create_group(1000).unwrap();

@@ -14,7 +14,7 @@ use quietmm::{
     SpaceId,
 };
 
-/// Tries with 0, 1, 2 … frames free until it works; after each failure `check` must hold. Gives how often it failed.
+/// Tries with 0, 1, 2 … frames free until it works; after each failure `check` must hold. Returns how often it failed.
 fn until_it_fits<T>(
     mm: &Mm<'_>,
     mut attempt: impl FnMut() -> Result<T, Error>,

@@ -614,7 +614,7 @@ fn with_frames(policy: &str, make: Make, (name, steps): &Operation, frames: usiz
     (seen, refused.get())
 }
 
-/// Each operation with less and less memory: it is refused and nothing is lost or left behind, and later it works. Gives how often it was refused.
+/// Each operation with less and less memory: it is refused and nothing is lost or left behind, and later it works. Returns how often it was refused.
 fn with_less_memory((part, parts): (usize, usize)) -> u32 {
     let mut times = 0;
     // A large page needs more than all that is given back here: `collapse.rs` has that.

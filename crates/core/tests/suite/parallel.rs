@@ -1,4 +1,4 @@
-//! CPUs that are threads of the host: who waits goes on serving, and CPUs that go and come are neither waited for nor
+//! CPUs that are threads of the host: whoever waits goes on serving, and CPUs that go and come are neither waited for nor
 //! forgotten, in whatever order it happens.
 
 use crate::threads;

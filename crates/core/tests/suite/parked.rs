@@ -455,7 +455,7 @@ fn a_mapping_that_grows_over_what_is_parked_shows_nobody_what_was_there() {
     });
 }
 
-/// Reclaim has cleared the entry of a file's page, and its flush waits for the batch. Who unmaps that page and one of its own, which is
+/// Reclaim has cleared the entry of a file's page, and its flush waits for the batch. Whoever unmaps that page and one of its own, which is
 /// parked, returns when no CPU can use the file's page any more (INV-4).
 #[test]
 fn who_parks_a_page_completes_the_flush_of_what_reclaim_took_there() {

@@ -163,7 +163,7 @@ fn p03_a_dirty_page_is_flushed_before_its_io() {
 }
 
 /// CPU 2 has written to a page. CPU 0 unmaps it: the entry is out, the flush waits for CPU 2. CPU 1 writes the file
-/// back meanwhile. Gives how many pages CPU 1 wrote, whether CPU 2 could still write when the device read the page, and
+/// back meanwhile. Returns how many pages CPU 1 wrote, whether CPU 2 could still write when the device read the page, and
 /// what the file holds in the end.
 fn written_back_during_an_unmap(broken: Option<Rule>) -> (u64, bool, u64) {
     let host = machine(3, broken);
@@ -266,7 +266,7 @@ fn p04_a_page_that_is_kept_after_all_is_flushed_before_it_is_let_go() {
 }
 
 /// CPU 2 has a file's page cached at `AT`. CPU 0 moves it to `TO`; while that waits for its flush, CPU 1 reclaims all it
-/// can. Later CPU 1 reclaims all again. Gives the cached pages after the first reclaim, and what CPU 2 then still
+/// can. Later CPU 1 reclaims all again. Returns the cached pages after the first reclaim, and what CPU 2 then still
 /// reads at the old address.
 fn moved(broken: Option<Rule>) -> (Option<u64>, Option<u64>) {
     let host = machine(3, broken);
@@ -373,7 +373,7 @@ fn p06_a_page_is_flushed_before_it_is_copied_to_its_new_frame() {
 }
 
 /// CPU 1 has walked the tables of a whole 2 MiB span, which CPU 0 unmaps. CPU 1 is lazy; or it is not, and no page of the
-/// span is left, so that only the tables want a flush. Gives how many tables were freed under it, and the interrupts.
+/// span is left, so that only the tables want a flush. Returns how many tables were freed under it, and the interrupts.
 fn tables_freed(broken: Option<Rule>, lazy: bool) -> (u32, usize) {
     let host = machine(2, broken);
     host.run(bare("vanilla"), |mm| {

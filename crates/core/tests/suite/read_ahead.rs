@@ -88,7 +88,7 @@ fn readers_that_alternate_do_not_disturb_each_other() {
     // Through one descriptor the cache alone says that they are sequential.
     let (one, _) = commands(LINUX, two().map(|(page, _)| (page, 0)));
     assert!(one <= 10, "{one} commands");
-    // Control: who is never sequential.
+    // Control: whoever is never sequential.
     assert_eq!(commands(LINUX, two().filter(|(page, _)| page % 4 == 1)).0, PAGES as u32 / 4);
 }
 
@@ -171,7 +171,7 @@ fn a_page_that_cannot_be_read_is_only_its_own_readers_error() {
         reads(mm, file, &open, 0);
         assert_eq!(mm.file(file).cached_pages(), Ok(4), "0, 1, 2 and 4");
         (1..3).for_each(|page| reads(mm, file, &open, page));
-        // Control: who wants it is told.
+        // Control: whoever wants it is told.
         assert_eq!(mm.file(file).read_with(&open, 3 * PAGE_SIZE, &mut [0; 8]), Err(Error::Device));
         let id = mapped(mm, shared(file), PAGES);
         assert_eq!(host.read(mm, id, AT + 3), Err(Error::Device));
@@ -222,7 +222,7 @@ fn pages_on_their_way_stay_in_the_cache() {
     assert_eq!(in_the_middle(|_, _, _| ()), 5);
     assert_eq!(in_the_middle(|mm, file, _| assert_eq!(mm.file(file).evict(0, PAGES), Ok(0))), 5);
     assert_eq!(in_the_middle(|mm, _, _| give_back(mm, exhaust(mm))), 5);
-    // Who reads what comes behind them goes on.
+    // Whoever reads what comes behind them goes on.
     assert_eq!(in_the_middle(|mm, file, _| reads(mm, file, &ReadAhead::new(), 30)), 6);
 }
 

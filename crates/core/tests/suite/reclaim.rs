@@ -253,7 +253,7 @@ fn without_a_device_dirty_pages_stay_and_clean_ones_go() {
 }
 
 /// While a page is being written out, another CPU maps it again, writes to it and unmaps it: nobody holds it when
-/// the write is done, but its content is newer than the device's. Gives whether that CPU had to wait.
+/// the write is done, but its content is newer than the device's. Returns whether that CPU had to wait.
 fn written_to_during_its_io(broken: Option<Rule>) -> bool {
     let host = Host::new(Setup { cpus: 2, ..Setup::default() });
     host.run(bare("linux"), |mm| {
@@ -353,7 +353,7 @@ fn kswapd_takes_no_more_where_a_zone_is_full_of_what_stays() {
         let gone = cached - mm.file(file).cached_pages().unwrap();
         // The high watermarks of both, less what is free of either, and a batch.
         assert!((1..200).contains(&gone), "{gone} of {cached} pages");
-        // Who wants a frame finds one, and wakes nobody.
+        // Whoever wants a frame finds one, and wakes nobody.
         host.on(1, || host.read(mm, id, AT + 4999).unwrap());
         assert_eq!((mm.counter(Counter::KswapdWoken), mm.counter(Counter::AllocStall)), (woken + 1, 0));
         give_back(mm, stay);

@@ -458,7 +458,7 @@ fn who_comes_too_late_finds_no_space() {
                     mm.space(id).destroy().ok();
                 })
             });
-            // Who ends the space has to wait for the other: nothing to see.
+            // Whoever ends the space has to wait for the other: nothing to see.
             host.on_wait.borrow_mut().push_back(Box::new(|| resume_unwind(Box::new(StandsStill))));
             let result = late(mm, id);
             host.all_placed();

@@ -116,7 +116,7 @@ fn who_is_told_that_no_memory_comes_does_without_at_once() {
     });
 }
 
-/// Nothing can be reclaimed. Who is asked for a victim does this with a frame that is the test's, and answers. How often it was
+/// Nothing can be reclaimed. Whoever is asked for a victim does this with a frame that is the test's, and answers. How often it was
 /// asked, and rounds of reclaim; whether a block of this order was had.
 fn asked(order: u8, answer: fn(&Mm<'_>, &mut Vec<Frames>, u64) -> bool) -> (u64, u64, bool) {
     let host = Host::new(setup(1));

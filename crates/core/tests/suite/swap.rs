@@ -127,7 +127,7 @@ fn fork_shares_what_is_out_and_the_last_one_frees_the_slot() {
         let b = mm.space(a).fork().unwrap();
         assert_eq!(settled(mm).swapped, 64);
         assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(AT), Ok(AT)));
-        // Both have the page; who writes gets a copy.
+        // Both have the page; whoever writes gets a copy.
         write(mm, b, AT, 1).unwrap();
         assert_eq!((read(mm, a, AT), read(mm, b, AT)), (Ok(AT), Ok(1)));
         sound(mm);

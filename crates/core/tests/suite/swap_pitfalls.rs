@@ -317,7 +317,7 @@ fn whoever_works_on_a_page_that_is_not_locked_is_told() {
 
 #[test]
 fn p35_an_error_of_the_device_in_the_middle_is_the_faults_that_waits_too() {
-    // Both want the same slot; who waits for the other's read, which fails, tries for himself, and that fails too.
+    // Both want the same slot; whoever waits for the other's read, which fails, tries for himself, and that fails too.
     let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
         let host = mm.platform();
         let id = written(mm, 512, 1);

@@ -136,7 +136,7 @@ fn ends(mm: &Mm<'_>, id: SpaceId) {
     assert_eq!(settled(mm).broken, None);
 }
 
-/// The first one's, and that of all who wait, with whoever comes when that has ended; who comes later needs one more.
+/// The first one's, and that of all who wait, with whoever comes when that has ended; whoever comes later needs one more.
 fn flushes(before: usize) -> usize {
     if before == 1 { 3 } else { 2 }
 }
@@ -171,7 +171,7 @@ fn where_a_table_of_one_of_them_goes_lazy_cpus_are_asked_once() {
     }
 }
 
-/// What was flushed for some is flushed: who comes later in the same space does not have it flushed again, neither the pages nor the tables.
+/// What was flushed for some is flushed: whoever comes later in the same space does not have it flushed again, neither the pages nor the tables.
 #[test]
 fn what_was_flushed_together_is_not_flushed_again() {
     let far = [NEAR[0], FAR, NEAR[1], NEAR[2]];

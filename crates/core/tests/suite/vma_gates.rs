@@ -217,7 +217,7 @@ fn who_shuts_a_gate_waits_for_each_who_is_inside_and_is_woken_by_the_last() {
     assert!(gate.enter(host).is_none(), "it begins shut");
     gate.open(host);
     let inside = Rc::new(RefCell::new(vec![gate.enter(host).unwrap(), gate.enter(host).unwrap()]));
-    // Who leaves an open gate wakes nobody.
+    // Whoever leaves an open gate wakes nobody.
     drop(gate.enter(host));
     assert_eq!(host.take_woken().len(), 0);
     assert!(!gate.try_shut(host));

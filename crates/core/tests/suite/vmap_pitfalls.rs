@@ -397,7 +397,7 @@ fn longest_hold(broken: Option<Rule>) -> u32 {
         let list = frames(mm, 1);
         assert_eq!(room(mm, list[0], 1), 256);
         host.forget();
-        // Who finds no address purges, and makes all free that CPUs have in their caches.
+        // Whoever finds no address purges, and makes all free that CPUs have in their caches.
         let all = mm.vmap().map(&[list[0]; 256], BARE, RW).unwrap();
         let held = |what: &Happened| match what {
             Happened::Event(Event::VmapReturned { extents }) => Some(*extents),

@@ -179,7 +179,7 @@ fn rights_that_are_given_during_the_write_out_wait_too() {
     }));
 }
 
-/// While an operation on CPU 0 waits for CPU 1 to flush, CPU 2 writes the file back. Gives whether CPU 1 could write to
+/// While an operation on CPU 0 waits for CPU 1 to flush, CPU 2 writes the file back. Returns whether CPU 1 could write to
 /// the page without a fault when it was on its way to the device.
 fn writable_inside(policy: &str, operation: Operation, broken: Option<Rule>) -> bool {
     let host = Host::new(Setup { cpus: 3, guarantees: policy != "vanilla", ..Setup::default() });
@@ -226,7 +226,7 @@ fn write_back_in_the_middle_of_an_operation_flushes_before_it_writes() {
 }
 
 /// CPU 0 moves a page. Before its flush CPU 2 begins to write the page out, and before that write ends the move
-/// does. Gives whether CPU 0 then had to wait to write to the page.
+/// does. Returns whether CPU 0 then had to wait to write to the page.
 fn waits_after_a_move_during_io(broken: Option<Rule>) -> bool {
     let host = Host::new(Setup { cpus: 3, ..Setup::default() });
     host.run(bare("linux"), |mm| {
@@ -312,7 +312,7 @@ fn what_is_on_its_way_to_the_device_gets_there_before_its_file_ends() {
 }
 
 /// A page that was written to, and that nobody maps now, is reclaimed by CPU 1 at the `n`th touch of a fault that brings
-/// it back. Gives whether the program could write to it while it was on its way to the device.
+/// it back. Returns whether the program could write to it while it was on its way to the device.
 fn written_during_pageout(mm: &Mm<'_>, n: u32) -> bool {
     let host = mm.platform();
     let (id, file) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());

@@ -158,7 +158,7 @@ pub struct Assembly<S> {
     in_flight: BTreeMap<u16, (u64, Option<u32>)>,
     /// The source shows who sends.
     sends: bool,
-    /// It shows who asks whom to flush, and that is all that need be known of who sends.
+    /// It shows who asks whom to flush, and that is all that need be known of whoever sends.
     asks: bool,
     /// Requests to which nobody has answered: the CPU, and who waits for it.
     unanswered: BTreeMap<u16, i32>,
@@ -293,7 +293,7 @@ impl<S: Sink> Assembly<S> {
             Saw::Gone if !self.knows(seen.tid) => return Ok(()),
             _ => {}
         }
-        // Who goes on waits for nobody any more.
+        // Whoever goes on waits for nobody any more.
         while let Some(cpu) = self.unanswered.iter().find(|&(_, &tid)| tid == seen.tid).map(|(&cpu, _)| cpu) {
             self.lazy(cpu)?;
         }

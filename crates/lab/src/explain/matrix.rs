@@ -23,7 +23,7 @@ const LETTERS: usize = 22;
 /// No cell is as dark as one can be: its number has to stand out, on light pages and on dark ones.
 const LIGHTER: f64 = 7.0;
 
-/// Counts by who and whom.
+/// Counts by who interrupts and whom.
 pub struct Matrix {
     rows: Vec<String>,
     columns: Vec<String>,

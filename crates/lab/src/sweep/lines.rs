@@ -82,7 +82,7 @@ impl Lines {
         let file = file.map_err(|error| {
             Failure::Run(format!("{} cannot be written: {error}; --out FILE has the results", path.display()))
         })?;
-        // Where an open file cannot lose its name it stays for who cleans up there.
+        // Where an open file cannot lose its name it stays for whoever cleans up there.
         let _ = fs::remove_file(&path);
         let mut lines = Lines::of(file, None, header.clone())?;
         lines.begin(&header.line())?;

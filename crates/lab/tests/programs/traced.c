@@ -103,7 +103,7 @@ static void calls(void) {
     FAILS(waitpid(child, 0, __WALL), ECHILD);
 }
 
-// Memory and registers of who is stopped.
+// Memory and registers of whoever is stopped.
 static void memory(void) {
     static int text_of_child[1];
     char *nothing = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -197,7 +197,7 @@ static int comes_to(pid_t pid, char state, pid_t by) {
     return 0;
 }
 
-// Signals: taken away, made others, and sent to who waits.
+// Signals: taken away, made others, and sent to whoever waits.
 static void signals(void) {
     volatile int *hit = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t child = fork();

@@ -157,7 +157,7 @@ fn queues_requests_and_what_the_network_says_of_itself_are_as_on_the_host() {
     let scratch = Scratch::new("queues");
     let program = built("queues", &scratch);
     let host = Command::new(&program).current_dir(&scratch.0).output().expect("it runs");
-    // Who may not have queues of messages on this host hears that there; here all parts end well.
+    // Whoever may not have queues of messages on this host hears that there; here all parts end well.
     let well = "mailboxes: 0\nrequests: 0\nnetwork: 0\nports: 0\n";
     assert_eq!(text(&host.stdout), well, "{}", text(&host.stderr));
     prints(&program, &["--memory", "64M"], well);
@@ -191,7 +191,7 @@ fn what_programs_hear_by_signals_and_of_memory_and_keys_is_as_on_the_host() {
     let scratch = Scratch::new("told");
     let program = built("told", &scratch);
     let host = Command::new(&program).output().expect("it runs");
-    // Who may not have keys on this host hears that there; here all parts end well.
+    // Whoever may not have keys on this host hears that there; here all parts end well.
     let well = "comes: 0\nnotes: 0\nused: 0\nspaces: 0\nkeys: 0\n";
     let without_keys = |text: &str| text.split("keys").next().map(String::from);
     assert_eq!(without_keys(&text(&host.stdout)), without_keys(well), "{}", text(&host.stderr));
@@ -295,7 +295,7 @@ fn memory_that_is_short_goes_to_swap_and_comes_back() {
     assert_eq!([on("32M"), on("0")], ["Type Size\npartition 32768\n", "Type Size\n"]);
 }
 
-/// Without the choice of who is ended it is whoever wants a page next, and one of those who have little.
+/// Where no victim is chosen it is whoever wants a page next, and one of those who have little.
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
 fn when_memory_and_swap_are_full_one_process_ends_and_the_others_live() {

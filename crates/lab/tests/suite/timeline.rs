@@ -193,7 +193,7 @@ fn adds_up(events: Vec<Event>, run: &Value) {
         assert!(begin.ns <= end.ns && begin.track != end.track, "{begin:?} {end:?}");
         let (from, to) = if key.0 == "IPI" { ("ipi_call", "interrupt") } else { ("ipi_serve", "ipi_call") };
         assert!(begin.within.iter().any(|name| name == from), "{key:?}: {begin:?}");
-        // Who waits may be over with it already, by a clock that is behind.
+        // Whoever waits may be over with it already, by a clock that is behind.
         let within = end.within.iter().any(|name| name == to);
         assert!(within || key.0 != "IPI", "{key:?}: {end:?}");
         late += usize::from(!within);

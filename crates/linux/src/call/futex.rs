@@ -200,7 +200,7 @@ impl<M: Machine> Linux<'_, M> {
             let now = self.machine.load_user(at)?;
             let owner = now & !(WAITERS | DIED);
             if owner == 0 {
-                // Who has waited does not know of others: it says that there are some.
+                // Whoever has waited does not know of others: it says that there are some.
                 let more = if waited || now & WAITERS != 0 { WAITERS } else { 0 };
                 if self.machine.swap_user(at, now, thread.tid | now & DIED | more)? == now {
                     return Ok(0);
@@ -222,7 +222,7 @@ impl<M: Machine> Linux<'_, M> {
                 if self.machine.load_user(at)? != now {
                     continue;
                 }
-                // It has died meanwhile: whoever waited is its heir. Who only comes has named nobody.
+                // It has died meanwhile: whoever waited is its heir. Whoever only comes has named nobody.
                 if !waited {
                     return Err(Errno::ESRCH);
                 }

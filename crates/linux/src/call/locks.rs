@@ -37,7 +37,7 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(error);
             }
         }
-        // Who had more there before has less now, perhaps.
+        // Whoever had more there before has less now, perhaps.
         self.changed(key_of(&self.locks));
         Ok(0)
     }

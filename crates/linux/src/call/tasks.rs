@@ -175,7 +175,7 @@ impl<M: Machine> Linux<'_, M> {
             new.stack.with(|stack| *stack = thread.stack.with(|stack| *stack));
         }
         if flags & flag::PARENT_TID != 0 {
-            // Who has named a bad place finds nothing there.
+            // Whoever has named a bad place finds nothing there.
             let _ = self.machine.write_user(ask.parent_tid, &tid.to_le_bytes());
         }
         let close = |number: u64| drop(parent.files.with(|files| files.take(number)));

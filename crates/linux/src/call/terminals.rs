@@ -170,7 +170,7 @@ impl<M: Machine> Linux<'_, M> {
         let deaf =
             thread.mask.load(Ordering::SeqCst) & bit(signal) != 0 || process.action(signal).handler == 1;
         if deaf || self.is_orphaned(process) {
-            // Who does not hear it may write and set, but not read.
+            // Whoever does not hear it may write and set, but not read.
             return if signal == number::TERMINAL_IN || !deaf { Err(Errno::EIO) } else { Ok(()) };
         }
         self.signal_group(group, signal);

@@ -19,7 +19,7 @@ impl<M: Machine> Linux<'_, M> {
     /// shorter before: a fault finds the file's end from then on.
     pub(crate) fn drop_copies(&self, inode: &Inode, first: u64) {
         let Body::File(content) = &inode.body else { return };
-        // SeqCst: partner of the store in `map`. Who maps it after this look finds a file that is shorter already.
+        // SeqCst: partner of the store in `map`. Whoever maps it after this look finds a file that is shorter already.
         if !content.is_copied.load(Ordering::SeqCst) {
             return;
         }

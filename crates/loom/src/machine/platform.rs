@@ -142,7 +142,7 @@ impl Services for Machine {
             assert!(ready(), "{key:?}: nobody else runs");
             return;
         };
-        // As a kernel does: known to who wakes, then asked once more, and then asleep.
+        // As a kernel does: known to whoever wakes, then asked once more, and then asleep.
         let me = (key, self.this_cpu().0);
         played.sleepers().push(me);
         while !ready() {

@@ -1,4 +1,4 @@
-//! The locks: who has one has what it guards alone, and nobody sleeps for ever.
+//! The locks: whoever has one has what it guards alone, and nobody sleeps for ever.
 use quietmm::platform::Memory;
 use quietmm::sync::{BiasedRwLock, Gate, RwLock, SpinLock};
 use quietmm::{AllocFrom, FrameNumber, Rule};

@@ -36,7 +36,7 @@ fn enter(first: u16, second: u16) -> Model<(&'static CpuMask, FrameNumber)> {
         .bound(3)
 }
 
-/// One uses a frame and leaves; who finds it gone has the frame for itself.
+/// One uses a frame and leaves; whoever finds it gone has the frame for itself.
 fn leave() -> Model<(&'static CpuMask, FrameNumber)> {
     Model::new(THREE, bare("vanilla"), |mm| {
         let (mask, frame) = mask(mm);

@@ -12,7 +12,7 @@ fn quiet() -> Config {
 }
 
 /// A page of a file that CPU 1 has used, the oldest, and a younger one that nobody shows. Another page keeps the table. All other
-/// memory is taken: who wants a frame looks at the first page, and gets the second.
+/// memory is taken: whoever wants a frame looks at the first page, and gets the second.
 fn used_on_1(mm: &'static Mm) -> (SpaceId, FrameNumber) {
     let (id, file): (SpaceId, FileId) = (mm.create_space().unwrap(), mm.create_file(2).unwrap());
     mm.space(id).map(page(0), Backing::File { file, offset: 0 }, Prot::Read).unwrap();

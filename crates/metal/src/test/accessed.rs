@@ -48,7 +48,7 @@ impl Round {
         PageNumber(PAGE.0 + pages * u64::from(cpu)).addr()
     }
 
-    /// A CPU uses its page: writes a word of its own, or reads what all share. Gives whether it is the old page, if it can
+    /// A CPU uses its page: writes a word of its own, or reads what all share. Returns whether it is the old page, if it can
     /// tell.
     fn use_page(self, system: &Sys, cpu: u32) -> Result<bool, Error> {
         if self.write {
@@ -311,7 +311,7 @@ fn race(system: &Sys, params: &Params<'static>, flush: Flush) -> Result<(), Erro
                 Flush::Own | Flush::Nobody => {}
                 Flush::Sweep => sweep_now(system),
                 Flush::LazySweep => {
-                    // Acquire: partner of the Release in `Machine::idle`. Who is idle is lazy.
+                    // Acquire: partner of the Release in `Machine::idle`. Whoever is idle is lazy.
                     let sleeps = |cpu| cpu::get(cpu).idle.load(Ordering::Acquire);
                     wait_until(system, || (1..=team.followers).all(sleeps));
                     sweep_now(system);

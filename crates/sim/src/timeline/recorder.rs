@@ -206,7 +206,7 @@ impl Recorder {
         self.with(|state| state.observe(event, now));
     }
 
-    /// All of it, up to the latest of the CPUs' clocks; `at` gives each CPU's task. Who does something at the end goes on doing so until
+    /// All of it, up to the latest of the CPUs' clocks; `at` gives each CPU's task. Whoever does something at the end goes on doing so until
     /// then. `free` pages are free now.
     pub fn close(&self, at: impl Iterator<Item = Now>, free: u64, tasks: Vec<String>) -> Option<Timeline> {
         let mut state = self.0.take()?;
@@ -377,7 +377,7 @@ impl State {
             }
             (Access::Rmw, _) => {
                 let Some(&sender) = self.words.get(&at) else { return };
-                // Who takes back what it has posted answers itself.
+                // Whoever takes back what it has posted answers itself.
                 if sender == now.cpu {
                     return;
                 }
@@ -419,7 +419,7 @@ impl State {
                 return self.push_sweep(sweep, kernel_sweep);
             }
             Event::KernelSweepOver => {
-                // Who finds that one is over may have begun the next just before it says so.
+                // Whoever finds that one is over may have begun the next just before it says so.
                 if self.kernel_sweeps.just_begun.take() == Some(now.task) {
                     return;
                 }

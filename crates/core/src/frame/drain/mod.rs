@@ -29,7 +29,7 @@ pub enum Certainty {
 }
 
 impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
-    /// Puts the frames on per-CPU lists back into their zones. Gives how many this call has put back: another that
+    /// Puts the frames on per-CPU lists back into their zones. Returns how many this call has put back: another that
     /// runs at the same time may have the rest.
     ///
     /// With interrupts on, and no spin lock held. IPIs as the `drain` policy says: one per other CPU that is online, one

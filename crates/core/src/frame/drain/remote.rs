@@ -7,7 +7,7 @@ use crate::cpu::CpuId;
 use crate::frame::percpu::PcpAccess;
 use crate::platform::Platform;
 
-/// Takes what others and this CPU hold. By `force` nobody is passed because he seems to hold nothing.
+/// Takes what others and this CPU hold. By `force` no CPU is passed because it seems to hold nothing.
 pub(super) fn take<P: Platform>(mm: &Manager<'_, P>, force: bool) -> Drained {
     let p = mm.platform();
     let (mut frames, mut holders) = (0, 0);

@@ -1,7 +1,7 @@
 //! Tables in which nothing is left though something is mapped where they lie: how they are found.
 //!
 //! A look costs nobody anything: no entry is counted. So it reads tables entry by entry, up to the first that says something. What reclaim
-//! leaves behind where it deferred a flush, and an operation where it parked a page, is nothing: who takes the table out flushes for both.
+//! leaves behind where it deferred a flush, and an operation where it parked a page, is nothing: whoever takes the table out flushes for both.
 
 use core::sync::atomic::Ordering;
 
@@ -32,7 +32,7 @@ impl Emptied {
     }
 
     /// Takes it out of the tree. By whoever has held the VMAs alone since it was looked at, so that nothing has come, and now has the reverse map of
-    /// what is mapped there alone too: then nobody is in it, about to mark what he has taken out.
+    /// what is mapped there alone too: then nobody is in it, about to mark what it has taken out.
     pub fn unhook<P: Platform>(self, mm: &Manager<'_, P>, chain: &mut Unhooked) {
         chain.add(mm, (self.above, self.level), self.index, (self.table, self.start));
     }

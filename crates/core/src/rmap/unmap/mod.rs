@@ -19,7 +19,7 @@ use crate::rmap::walk::{Mapping, walk_small};
 use crate::rule::Rule;
 use crate::tlb::UnmapBatch;
 
-/// Clears every entry that leads to a page, flushed or left to the batch as the policy says, unless it is pinned. Gives whether
+/// Clears every entry that leads to a page, flushed or left to the batch as the policy says, unless it is pinned. Returns whether
 /// no entry is left; where the policy says that only idle ones go, it stops at the first that is not, unless they `must`. At one of a locked
 /// range it stops in any case, and at one that may not go for the caller: asked under the lock of its table.
 /// The caller holds and has locked the page. May wait.

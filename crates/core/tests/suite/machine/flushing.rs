@@ -1,4 +1,4 @@
-//! Spaces that CPUs have cached, before it is looked at who flushes what.
+//! Spaces that CPUs have cached, before it is decided who flushes what.
 
 use quietmm::{Backing, FileId, Prot, SpaceId};
 

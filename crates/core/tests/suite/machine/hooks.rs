@@ -156,7 +156,7 @@ impl Host {
 }
 
 /// Plays `case` again and again on a new machine, with whatever it places at touch `n` for `n` from 0 on, until what it
-/// does has no such touch. Gives the results, and how many cases could not be played ([`StandsStill`]).
+/// does has no such touch. Returns the results, and how many cases could not be played ([`StandsStill`]).
 pub fn everywhere<R>(setup: &Setup, broken: Option<Rule>, case: impl Fn(&Mm<'_>, u32) -> R) -> (Vec<R>, u32) {
     everywhere_as(setup, &bare("vanilla"), broken, case)
 }

@@ -278,7 +278,7 @@ impl Host {
             }
             assert!(self.irqs[cpu as usize].get(), "CPU {cpu} was left with interrupts off");
             self.on(cpu, || {
-                // Who is lazy flushes before it comes back.
+                // Whoever is lazy flushes before it comes back.
                 mm.leave_lazy();
                 let stale = self.stale_translation();
                 assert_eq!(stale, None, "CPU {cpu} has cached what it cannot walk to");

@@ -34,7 +34,7 @@ impl Host {
         self.log.borrow_mut().push(what);
     }
 
-    /// Whoever takes frames finds something in them: who wants them empty must see to it.
+    /// Whoever takes frames finds something in them: whoever wants them empty must see to it.
     fn soil(&self, first: FrameNumber, order: u8) {
         for frame in (0..1 << order).map(|n| first.add(n)) {
             // SAFETY: `direct` checks the frame's first byte, frames do not straddle the end, and it is nobody's yet.

@@ -5,7 +5,7 @@ use quietmm::{AllocFrom, Audit, Config, Counter, ListLimits, PageNumber, PageRan
 use super::Mm;
 use quietmm::platform::Cpus;
 
-/// No CPU's timer fires by itself: who waits for a sweep asks at once.
+/// No CPU's timer fires by itself: whoever waits for a sweep asks at once.
 pub fn config(policy: &str) -> Config {
     Config { sweep_deadline: 0, ..Config::new(Policy::parse(policy).unwrap()) }
 }

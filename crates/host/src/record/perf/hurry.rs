@@ -10,7 +10,7 @@ pub struct Hurry {
 }
 
 impl Hurry {
-    /// Begins. What was started before, such as the program that is recorded, is as nice as it was. Who may not, does not.
+    /// Begins. What was started before, such as the program that is recorded, is as nice as it was. Whoever may not, does not.
     pub fn begin() -> Hurry {
         let hurry = Hurry { before: nice() };
         if hurry.before > NICE {

@@ -132,7 +132,7 @@ impl<M: Machine> Linux<'_, M> {
             if new == [None; 2] {
                 return Ok(0);
             }
-            // Who may write it may say that it was just now.
+            // Whoever may write it may say that it was just now.
             let is_now = times == 0 || new == [Some(now); 2];
             match self.owns(thread, inode) {
                 Err(_) if is_now => self.may(thread, inode, rights::WRITE)?,

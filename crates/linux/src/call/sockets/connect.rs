@@ -89,7 +89,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ECONNREFUSED);
         }
         let theirs = self.new_socket(thread, socket.family, socket.kind);
-        // Whoever waits to be taken in does not keep the listener: once nobody has it open, nobody takes anybody in.
+        // Who waits to be taken in does not keep the listener: once nobody has it open, nobody takes anybody in.
         let (key, process) = (key_of(&listener.changes), listener.process);
         let own = super::addresses::where_found(&listener.own(), &address);
         let weak = Arc::downgrade(&listener);

@@ -192,7 +192,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         let out = answers(&asked, number, socket.state.with(|state| state.asks_sockets));
         if !out.is_empty() {
-            // Who does not read what comes loses it.
+            // Whoever does not read what comes loses it.
             let _ = socket.inbox.send(&out, &address(0), Vec::new(), false);
             self.changed(key_of(&*socket.inbox));
         }

@@ -132,7 +132,7 @@ impl<M: Machine> Linux<'_, M> {
                         Waited::Interrupted => return Err((done, AGAIN)),
                     }
                 }
-                // The network takes what it sends, and says later that nobody was there; who only does not listen takes it too.
+                // The network takes what it sends, and says later that nobody was there; whoever only does not listen takes it too.
                 let unheard = || socket.state.with(|state| core::mem::replace(&mut state.unheard, true));
                 let is_whole = !silent && socket.inbox.broken() == Broken::No;
                 if sent == Sent::Closed && is_network && is_whole && (!inbox.is_gone() || !unheard()) {

@@ -1,4 +1,4 @@
-//! Barriers that other CPUs pass (`membarrier`): who asks for one need have none where it is fast.
+//! Barriers that other CPUs pass (`membarrier`): whoever asks for one need have none where it is fast.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -39,7 +39,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let memory = thread.memory();
-        // SeqCst: who asks from now on finds it.
+        // SeqCst: whoever asks from now on finds it.
         let announce = |bit: u64| memory.barriers.fetch_or(bit as u32, Ordering::SeqCst);
         let announced = || u64::from(memory.barriers.load(Ordering::SeqCst));
         let what = u64::from(what as u32);
@@ -62,7 +62,7 @@ impl<M: Machine> Linux<'_, M> {
                 _ => Arc::ptr_eq(&its, &memory),
             })
         };
-        // In order, as they are kept. Who comes later begins with a barrier.
+        // In order, as they are kept. Whoever comes later begins with a barrier.
         let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
         let meant: Vec<u32> = all.iter().filter(is_meant).map(|process| process.pid).collect();
         self.machine.barrier(&|pid| meant.binary_search(&pid).is_ok());

@@ -38,7 +38,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn capget(&self, thread: &Thread, head: u64, to: u64) -> Answer {
         let words = match self.words(head) {
-            // Who asks only for what there is.
+            // Whoever asks only for what there is.
             Err(Errno::EINVAL) if to == 0 => return Ok(0),
             words => words?,
         };

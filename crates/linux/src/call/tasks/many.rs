@@ -14,7 +14,7 @@ impl<M: Machine> Linux<'_, M> {
     fn threads_of(&self, user: u32) -> u64 {
         let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
         let its = |process: &&Arc<Process>| process.owner.with(|owner| owner.users[0] == user);
-        // Who has ended and was not waited for counts as one.
+        // Whoever has ended and was not waited for counts as one.
         let count = |process: &Arc<Process>| process.threads.with(|threads| threads.len().max(1)) as u64;
         all.iter().filter(its).map(count).sum()
     }

@@ -77,7 +77,7 @@ impl<M: Machine> Linux<'_, M> {
             39 => Ok(said.no_gain.load(Ordering::Relaxed).into()),
             41 => keep(&said.small_pages),
             42 => Ok(said.small_pages.load(Ordering::Relaxed).into()),
-            // Time is counted as it is used, and may be read; who is told of broken memory, as is usual.
+            // Time is counted as it is used, and may be read; whoever is told of broken memory, as is usual.
             13 => Ok(0),
             14 => {
                 if value == 0 {

@@ -69,7 +69,7 @@ impl<M: Machine> Linux<'_, M> {
         changed
     }
 
-    /// `setreuid`: who is not root exchanges those that it has.
+    /// `setreuid`: whoever is not root exchanges those that it has.
     pub(crate) fn set_two_ids(&self, thread: &Thread, which: Which, [real, effective]: [u64; 2]) -> Answer {
         let (real, effective) = (real as u32, effective as u32);
         let before = self.ids(thread, Which::User)[0];

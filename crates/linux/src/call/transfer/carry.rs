@@ -105,7 +105,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             done += piece.len() as u64;
             places[0] = places[0].map(|at| at + piece.len() as u64);
-            // Who has something from a pipe waits for no more.
+            // Whoever has something from a pipe waits for no more.
             if !matches!(from.kind, Kind::File(_) | Kind::Text(..)) || thread.is_dying() {
                 break;
             }

@@ -62,7 +62,7 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
-    /// How much of a write from `at` a process may still do; who may do nothing hears of it.
+    /// How much of a write from `at` a process may still do; whoever may do nothing hears of it.
     pub(in crate::call) fn within_limit(&self, thread: &Thread, at: u64, bytes: u64) -> Result<u64, Errno> {
         let most = thread.process.limits.with(|limits| limits[limit::BYTES_OF_FILE][0]);
         if bytes == 0 || most.saturating_sub(at) > 0 {

@@ -34,7 +34,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         let mut any = false;
         self.each(into, at, |to, bytes, at| {
-            // Who has got something waits for no more.
+            // Whoever has got something waits for no more.
             let is_drained = match &open.kind {
                 Kind::Pipe(end) | Kind::Both(end, _) => end.pipe.is_empty(),
                 Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_) | Kind::Slave(..) => {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use quietmm::{Error, Prot};
 
-/// Steps of a page that are remembered. Who looks for longer than that is not judged.
+/// Steps of a page that are remembered. Whoever looks for longer than that is not judged.
 const REMEMBERED: usize = 16;
 
 /// What a load finds.

@@ -279,7 +279,7 @@ impl Planner {
         {
             let until = at.saturating_sub(ran).saturating_sub(what.took());
             if until > made {
-                // Of one that slept next the event is from when it came back: who had a CPU just before that has nothing to do with its beginning.
+                // Of one that slept next the event is from when it came back: whoever had a CPU just before that has nothing to do with its beginning.
                 let after = if matches!(what, What::Sleep { .. }) { None } else { self.before(thread, cpu) };
                 self.step(thread, Step::Sleep { ns: until - made, since: made, until, cpu, after });
             }

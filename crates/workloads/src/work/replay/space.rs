@@ -289,7 +289,7 @@ impl Space {
         self.changed(pages, by);
     }
 
-    /// Who comes later on these pages comes after this: those that were touched, too.
+    /// Whoever comes later on these pages comes after this: those that were touched, too.
     fn changed(&mut self, pages: Pages, by: Done) {
         let touched: Vec<u64> = self.touched.range(pages.start..pages.end()).map(|(&at, _)| at).collect();
         touched.iter().for_each(|page| {

@@ -9,7 +9,7 @@ use super::advice::advice;
 use crate::trace::Recording;
 use crate::trace::recording::{Event, Spaces, What};
 
-/// What a call does to who else is under way.
+/// What a call does to whoever else is under way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// It may take something out.
