@@ -179,19 +179,21 @@ impl<P: Platform> Manager<'_, P> {
         self.begin_sweep();
         // Who begins the next one at once keeps nobody waiting.
         let wanted = self.epoch();
-        let mut waited = 0;
-        loop {
+        let is_over = || {
             self.sweep_here();
-            if self.sweep_is_over() || self.sweeps_over() >= wanted {
-                return;
-            }
+            self.sweep_is_over() || self.sweeps_over() >= wanted
+        };
+        let mut waited = 0;
+        while !is_over() {
             if waited >= self.config().sweep_deadline {
                 if !self.broadcast_sweep() {
                     self.ask_laggards();
                 }
-                // They have, so the next look finds that; if not, because somebody else looks, that one does.
                 waited = 0;
-                continue;
+                // They have, so this finds that; if not, because somebody else looks, that one does.
+                if is_over() {
+                    return;
+                }
             }
             work.give_way();
             let ns = (waited / 8).clamp(1_000, 50_000);

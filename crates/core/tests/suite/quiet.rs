@@ -154,6 +154,19 @@ fn who_waits_for_a_sweep_is_not_kept_waiting_by_the_next() {
     });
 }
 
+/// CPU 0 stands still anywhere while it needs memory, also as it looks whether a sweep is over. CPU 1, which needs some too, lets it go on.
+#[test]
+fn whoever_waits_for_anothers_look_lets_it_go_on() {
+    let cases = at_every_touch(&setup(2), &config(), None, |mm, place| {
+        let (id, _) = showing(mm, 4, &[1]);
+        read_all(mm, id, 1, 4);
+        let held = take_free(mm);
+        race(mm, place, || look(mm), || look(mm));
+        give_back(mm, held);
+    });
+    assert!(cases.results.len() > 100);
+}
+
 /// A sweep is under way that CPU 1 has not joined when CPU 0 finds that a page was used: not that one but the next must be
 /// over before the page goes.
 fn stale_after_two(broken: Option<Rule>) -> bool {
