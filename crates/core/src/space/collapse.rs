@@ -125,7 +125,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let mut gather = Gather::begin(p, space);
         let mut begun: [Option<Begun>; TOGETHER] = [None; TOGETHER];
         let (mut next, mut len, mut kept) = (ready.start, 0, None);
-        while next < ready.end() {
+        // A file behind memory of the space's own is another call's.
+        let is_file = |at| self.find_vma(id, space, at).is_some_and(|(_, vma)| vma.file(p).is_some());
+        while next < ready.end() && (next == ready.start || !is_file(next)) {
             match self.begin_collapse(id, space, PageRange::new(next, LARGE_PAGES), &mut gather, work) {
                 Ok(None) => {}
                 Ok(one) => {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use crate::machine;
 
 use machine::race::{Place, at, at_every_touch, race};
-use machine::showing::{ANON, LARGE, entry, frame, shared};
+use machine::showing::{ANON, LARGE, entry, frame, private};
 use machine::swapping::{DEVICE, is_out, read, reclaim, sound, squeeze, take_free, write};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, pcp, settled};
 use quietmm::platform::DeviceError;
@@ -169,7 +169,7 @@ fn what_is_refused_stays_as_it_was_and_the_rest_becomes_large() {
 }
 
 #[test]
-fn a_range_of_a_file_or_of_two_mappings_is_no_large_page() {
+fn a_range_of_two_mappings_or_with_a_copy_of_a_files_page_is_no_large_page() {
     let host = Host::new(setup(1));
     host.run(config("linux", true), |mm| {
         let id = small(mm, 1);
@@ -179,7 +179,7 @@ fn a_range_of_a_file_or_of_two_mappings_is_no_large_page() {
         mm.space(id).protect(pages(LARGE + 8, 8), Prot::ReadWrite).unwrap();
         assert_eq!(collapse(mm, id, 1), Ok(()), "one mapping again");
         let file: FileId = mm.create_file(512).unwrap();
-        mm.space(id).map(pages(LARGE + 512, 512), shared(file), Prot::ReadWrite).unwrap();
+        mm.space(id).map(pages(LARGE + 512, 512), private(file), Prot::ReadWrite).unwrap();
         host.write(mm, id, LARGE + 512, 1).unwrap();
         let refused = Err(Error::NotCollapsible(PageNumber(LARGE + 512)));
         assert_eq!(collapse(mm, id, 2), refused);

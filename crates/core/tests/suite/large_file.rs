@@ -3,7 +3,7 @@
 use crate::machine;
 
 use machine::race::{Place, at, at_every_touch, race};
-use machine::showing::{LARGE, entry, frame, private, shared};
+use machine::showing::{ANON, LARGE, entry, frame, private, shared};
 use machine::swapping::{DEVICE, read, reclaim, squeeze, take_free, write};
 use machine::{Host, Mm, Setup, bare, counted, exhaust, give_back, pages, pcp, settled, soaks};
 use quietmm::addr::PAGE_SIZE;
@@ -111,6 +111,25 @@ fn pages_come_to_lie_in_one_piece_behind_one_entry_for_one_flush() {
             end(mm, &[id], file);
         });
     }
+}
+
+#[test]
+fn one_call_is_for_a_file_between_memory_of_the_programs_own() {
+    const PARTS: [u64; 3] = [LARGE, LARGE + 512, LARGE + 1024];
+    let host = Host::new(setup(1));
+    host.run(config("linux"), |mm| {
+        let (file, id) = (file(mm), mm.create_space().unwrap());
+        for (at, backing) in PARTS.into_iter().zip([ANON, shared(file), ANON]) {
+            mm.space(id).map(pages(at, 512), backing, Prot::ReadWrite).unwrap();
+        }
+        write(mm, id, LARGE + 3, 3).unwrap();
+        write(mm, id, LARGE + 1027, 27).unwrap();
+        mm.drain_lru_batch();
+        assert_eq!(mm.space(id).advise(pages(LARGE, 3 * 512), Advice::Collapse), Ok(()));
+        assert_eq!(PARTS.map(|at| entry(mm, id, at).has(Entry::LARGE)), [true; 3]);
+        assert_eq!([3, 512, 1027].map(|page| read(mm, id, LARGE + page)), [Ok(3), Ok(1), Ok(27)]);
+        end(mm, &[id], file);
+    });
 }
 
 #[test]
