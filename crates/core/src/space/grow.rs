@@ -49,13 +49,16 @@ impl<P: Platform> Space<'_, '_, P> {
         let Space { mm, id } = *self;
         let _scope = charge(mm.platform(), Scope::Advise);
         let p = mm.platform();
-        let (space, _alone) = mm.write_lock(id, PageRange::new(start, 1))?;
+        // Its neighbours change too, if they are one with it then.
+        let (space, _alone) = mm.write_lock(id, PageRange::MAPPABLE)?;
         let found = mm.find_vma(id, space, start).filter(|(_, vma)| vma.range(p).start == start);
         let (_, vma) = found.ok_or(Error::NotMapped(start))?;
         if vma.file(p).is_some() {
             return Err(Error::BadRange);
         }
-        vma.set_room_below(p, most.saturating_sub(vma.range(p).pages));
+        let range = vma.range(p);
+        vma.set_room_below(p, most.saturating_sub(range.pages));
+        mm.merge_vmas(space, range, &mut Work::begin(mm));
         Ok(())
     }
 }
@@ -87,10 +90,13 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Ok(true);
         }
         self.settle(id, space, PageRange::between(page, range.start), &mut Work::begin(self));
-        let _alone = self.lock_rmap(vma);
+        let alone = self.lock_rmap(vma);
         // A walk that gave way finds it again, at its new place.
         self.note_lowered(vma);
         self.trim_rmap(handle, PageRange::between(page, range.end()));
+        drop(alone);
+        // Where nobody can use either, it may have come to its like.
+        self.merge_vmas_at(space, page);
         Ok(true)
     }
 

@@ -208,3 +208,28 @@ fn a_stack_grows_no_further_than_its_pages_have_numbers() {
         end(mm, &[id], &[DEVICE]);
     });
 }
+
+#[test]
+fn what_lies_next_to_each_other_and_grows_alike_is_one() {
+    run(|mm| {
+        let id = stack(mm);
+        let one = |grows: u64| {
+            mm.space(id).grow_down(PageNumber(STACK - 2), grows).unwrap();
+            assert_eq!(settled(mm).broken, None, "{grows}");
+        };
+        mm.space(id).map(pages(STACK - 2, 2), ANON, Prot::ReadWrite).unwrap();
+        one(MOST);
+        one(0);
+        // The upper one does not grow any more either, and then what lies below it goes on behind it.
+        mm.space(id).map(pages(STACK - 4, 2), ANON, Prot::ReadWrite).unwrap();
+        assert!(refused(mm, id, STACK - 5));
+        // Of one that nobody can use two parts come together.
+        mm.space(id).grow_down(PageNumber(STACK - 4), MOST).unwrap();
+        mm.space(id).protect(pages(STACK - 4, 6), Prot::None).unwrap();
+        mm.space(id).unmap(pages(STACK - 2, 2)).unwrap();
+        let page = PageNumber(STACK - 2);
+        assert_eq!(write(mm, id, page.0, 1), Err(Error::NotPermitted(page)));
+        assert_eq!(settled(mm).broken, None);
+        end(mm, &[id], &[]);
+    });
+}
