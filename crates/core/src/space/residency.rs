@@ -241,6 +241,9 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The first page of a range that this access would not find.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSpace`]; [`Error::NotMapped`] of a page where nothing is mapped: no stack grows to there, since nobody has touched it.
     fn first_not_ready(
         &self,
         id: SpaceId,
@@ -249,10 +252,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         work: &mut Work<'_, 'p, P>,
     ) -> Result<Option<PageNumber>, Error> {
         let (space, _shared) = self.read_lock(id)?;
+        let missing = |page| self.find_vma(id, space, page).map(|_| Some(page)).ok_or(Error::NotMapped(page));
         let mut page = range.start;
         while page < range.end() {
             let leaf = match table::find(self, space.root(self.platform()), page) {
-                Way::Gap(_) => return Ok(Some(page)),
+                Way::Gap(_) => return missing(page),
                 Way::Small(leaf) | Way::Large(leaf) => leaf,
             };
             let entry = leaf.peek(self, page);
@@ -262,7 +266,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 continue;
             }
             if !entry.permits(access) {
-                return Ok(Some(page));
+                return missing(page);
             }
             page = if leaf.is_large() { leaf.end(page) } else { PageNumber(page.0 + 1) };
         }

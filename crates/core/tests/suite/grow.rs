@@ -233,3 +233,14 @@ fn what_lies_next_to_each_other_and_grows_alike_is_one() {
         end(mm, &[id], &[]);
     });
 }
+
+#[test]
+fn it_does_not_grow_where_a_program_only_says_that_it_wants_what_is_mapped() {
+    run(|mm| {
+        let id = stack(mm);
+        let (space, hole) = (mm.space(id), Err(Error::NotMapped(PageNumber(STACK - 3))));
+        assert_eq!(space.advise(pages(STACK - 3, 5), Advice::PopulateWrite), hole);
+        assert_eq!(space.populate(pages(STACK - 3, 5), UserAccess::Read), hole);
+        assert_eq!(space.unmap(pages(STACK - 1, 1)), Err(Error::NotMapped(PageNumber(STACK - 1))));
+    });
+}
