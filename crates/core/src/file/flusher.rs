@@ -99,7 +99,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// shared or alone. May wait.
     pub(super) fn balance_dirty(&self, id: FileId) {
         let limit = self.config().dirty_limit;
-        if limit == 0 || self.platform().broken(Rule::WriteBackAtLimit) {
+        // Pages of a memory file count as no dirty ones.
+        if limit == 0 || self.is_memory_file(id) || self.platform().broken(Rule::WriteBackAtLimit) {
             return;
         }
         for _ in 0..TRIES {

@@ -398,6 +398,21 @@ fn memory_that_is_no_files_is_not_counted_wherever_it_goes() {
     });
 }
 
+#[test]
+fn who_writes_to_a_memory_file_writes_no_other_back() {
+    const FEW: u64 = 4;
+    let host = Host::new(setup());
+    host.run(limit(FEW), |mm| {
+        let (file, memory) = (mm.create_file(8).unwrap(), mm.create_memory_file(8).unwrap());
+        (0..FEW).for_each(|page| write(mm, file, page, 1));
+        (0..8).for_each(|page| write(mm, memory, page, 1));
+        assert_eq!(mm.dirty_pages(), FEW);
+        // The next one of a file that a device keeps is one too many.
+        write(mm, file, FEW, 1);
+        assert!(mm.dirty_pages() <= FEW && mm.file(file).write_back().unwrap() < FEW + 1);
+    });
+}
+
 /// Numbers by chance, always the same.
 fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
