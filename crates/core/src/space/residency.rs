@@ -88,10 +88,13 @@ impl<P: Platform> Space<'_, '_, P> {
             return Err(Error::NotMapped(hole));
         }
         into.fill(0);
+        // For a while: its content is nowhere but in swap.
+        const OUT: u8 = 2;
         let at = |page: PageNumber| (page.0 - range.start.0) as usize;
         mm.look_through(space, range, &mut work, |_, page, entry, pages| {
-            let there = entry.is_mapped() || entry.swap_slot().is_some_and(|slot| !mm.swap_is_out(slot));
-            into[at(page)..][..pages as usize].fill(u8::from(there));
+            let out = entry.swap_slot().is_some_and(|slot| mm.swap_is_out(slot));
+            let there = entry.is_mapped() || entry.is_swapped();
+            into[at(page)..][..pages as usize].fill(if out { OUT } else { there.into() });
             true
         });
         for (_, vma) in mm.vmas_from(space, range.start) {
@@ -99,7 +102,7 @@ impl<P: Platform> Space<'_, '_, P> {
             let Some(file) = vma.file(p) else { continue };
             for page in (part.start.0..part.end().0).map(PageNumber) {
                 let there = &mut into[at(page)];
-                // A private page in swap is no page of the file; it would be shown as one that is in memory, if that is.
+                // A private page in swap is no page of the file.
                 if *there == 0 {
                     *there = u8::from(mm.is_cached(file, vma.file_page(p, page)));
                     work.did(cost::TABLE);
@@ -107,6 +110,7 @@ impl<P: Platform> Space<'_, '_, P> {
                 work.did(1);
             }
         }
+        into.iter_mut().filter(|there| **there == OUT).for_each(|there| *there = 0);
         Ok(into.iter().map(|&there| u64::from(there)).sum())
     }
 }

@@ -73,6 +73,24 @@ fn populate_says_of_the_first_page_why_it_cannot_be_had() {
     });
 }
 
+/// A copy of a page of a file that is out is not there, though the page that it was made of is.
+#[test]
+fn what_is_in_swap_of_a_private_file_is_not_in_memory() {
+    let host = Host::new(Setup::default());
+    host.run(swapping("linux"), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let file = on_device(mm, 4);
+        let id = mapped(mm, private(file), 4);
+        host.write(mm, id, AT + 1, 7).unwrap();
+        advise(mm, id, AT, 4, Advice::PageOut);
+        mm.file(file).read(PAGE_SIZE, &mut [0; PAGE_SIZE as usize + 1]).unwrap();
+        assert!(is_out(mm, id, AT + 1));
+        assert_eq!(resident(mm, id, AT, 4), [0, 0, 1, 0]);
+        assert_eq!(host.read(mm, id, AT + 1), Ok(7));
+        assert_eq!(resident(mm, id, AT, 4), [0, 1, 1, 0]);
+    });
+}
+
 #[test]
 fn residency_counts_entries_caches_and_nothing_else() {
     let host = Host::new(Setup::default());
