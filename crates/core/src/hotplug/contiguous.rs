@@ -5,7 +5,7 @@
 
 use super::memory::{FRAMES, Leaving, STEP};
 use crate::Manager;
-use crate::addr::{FrameNumber, PAGE_SIZE, PhysAddr};
+use crate::addr::{FrameNumber, NodeId, PAGE_SIZE, PhysAddr};
 use crate::error::Error;
 use crate::event::Event;
 use crate::frame::{AllocFrom, Frames, Zone};
@@ -88,7 +88,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         if frames == 0 {
             return Err(Error::BadSetting("contiguous memory is of one frame at least"));
         }
-        let first = self.take_run(frames, below)?;
+        let first = self.take_run(mm.node_here(), frames, below)?;
         for n in (0..frames).map(|i| first.add(i)) {
             mm.emit(Event::Taken { frame: n, order: 0, kind: Kind::Kernel });
         }
@@ -153,7 +153,7 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         let first = match found {
             Some(first) => first,
             None if from.may_reclaim && P::SPACES => {
-                let first = self.take_run(1 << order, below)?;
+                let first = self.take_run(node, 1 << order, below)?;
                 (0..1 << order).for_each(|i| mm.memmap().get(first.add(i)).set_kind(p, Kind::Tail, 0));
                 mm.memmap().get(first).set_kind(p, kind, order);
                 first
@@ -164,14 +164,14 @@ impl<'p, P: Platform> FrameAllocator<'_, 'p, P> {
         Ok(Frames::of(first, order))
     }
 
-    /// So many frames in whole blocks, which are the caller's alone; what is left of the last one goes back.
-    fn take_run(&self, frames: u32, below: PhysAddr) -> Result<FrameNumber, Error> {
+    /// So many frames in whole blocks, as near to a node as can be, which are the caller's alone; what is left of the last one goes back.
+    fn take_run(&self, node: NodeId, frames: u32, below: PhysAddr) -> Result<FrameNumber, Error> {
         let mm = self.mm;
         let (mut work, mut patience) = (Work::begin(mm), PATIENCE);
         let blocks = frames.div_ceil(FRAMES);
         let end = (below.0 / PAGE_SIZE).min(u32::MAX.into());
         for among in [Among::Free, Among::Used] {
-            for zone in mm.fallback(mm.node_here()) {
+            for zone in mm.fallback(node) {
                 let whole = u64::from(blocks) * u64::from(FRAMES);
                 if among == Among::Free
                     && zone.free(mm.platform()) < whole + u64::from(zone.min(mm.platform()))

@@ -4,6 +4,7 @@ use crate::machine;
 
 use machine::faults::{AT, own, showing};
 use machine::race::{Place, at, race};
+use machine::showing::two_nodes;
 use machine::swapping::swapping;
 use machine::{Happened, Host, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::addr::{PAGE_SIZE, PhysAddr};
@@ -270,6 +271,26 @@ fn blocks_below_an_address_come_from_there_and_others_from_above() {
         assert_eq!(frames.alloc_below(0, below(border), nowhere), Err(Error::NoSuchNode));
         frames.free(other);
         assert_eq!(settled(mm), start);
+    });
+}
+
+/// Also where all is full, and something has to go.
+#[test]
+fn a_block_below_an_address_comes_from_the_node_that_was_asked_for() {
+    let host = Host::new(two_nodes());
+    host.run(swapping("linux"), |mm| {
+        let file = mm.create_file(4096).unwrap();
+        let read = |page: u64| _ = mm.file(file).read(page * PAGE_SIZE, &mut [0]).unwrap();
+        // The nodes of its tree lie beside each other, in a block that stays.
+        (0..4).for_each(|n| read(1024 * n));
+        for node in [1, 0] {
+            (0..4096).for_each(read);
+            let from = |may_reclaim| AllocFrom { node: Some(NodeId(node)), may_reclaim };
+            assert_eq!(mm.frames().alloc_below(10, ANYWHERE, from(false)), Err(Error::OutOfMemory));
+            let block = mm.frames().alloc_below(10, ANYWHERE, from(true)).unwrap();
+            assert_eq!(block.first().0 >= 0xfc00 + 2048, node == 1);
+            mm.frames().free(block);
+        }
     });
 }
 
