@@ -34,7 +34,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// [`Error::SwapDevice`].
     ///
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a VMA or a large
-    /// page must be split, and with [`Advice::WillNeed`] where swap is read; what [`Space::populate`](crate::Space::populate) says.
+    /// page must be split, and with [`Advice::WillNeed`] where swap is read; [`Error::MapCount`] when a VMA must be split; what [`Space::populate`](crate::Space::populate) says.
     ///
     /// # Examples
     /// ```

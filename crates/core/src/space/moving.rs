@@ -48,7 +48,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMappable`], [`Error::NotMapped`], [`Error::Overlaps`] (also
-    /// where the two ranges overlap), [`Error::OutOfMemory`].
+    /// where the two ranges overlap), [`Error::MapCount`], [`Error::OutOfMemory`].
     ///
     /// # Examples
     /// ```

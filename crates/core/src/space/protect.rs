@@ -30,7 +30,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::WriteAndExecute`] where the configuration forbids both;
-    /// [`Error::OutOfMemory`] when a VMA or a large page must be split.
+    /// [`Error::OutOfMemory`] when a VMA or a large page must be split, and [`Error::MapCount`] when a VMA must.
     ///
     /// # Examples
     /// ```
