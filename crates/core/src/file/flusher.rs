@@ -9,9 +9,11 @@
 
 use core::sync::atomic::Ordering;
 
+use super::tree::Cached;
 use super::writeback::TOGETHER;
 use crate::Manager;
 use crate::handle::FileId;
+use crate::memmap::flag;
 use crate::platform::Platform;
 use crate::resched::{Work, cost};
 use crate::rule::Rule;
@@ -95,16 +97,16 @@ impl<'p, P: Platform> Manager<'p, P> {
         all.0
     }
 
-    /// Before somebody makes a page of a file dirty: where as many are as may be it writes some back first. No lock is held but the file's `io`,
-    /// shared or alone. May wait.
-    pub(super) fn balance_dirty(&self, id: FileId) {
+    /// Before somebody makes a page of a file dirty: where as many are as may be it writes some back first, unless this one is dirty already. No lock is held but
+    /// the file's `io`, shared or alone. May wait.
+    pub(super) fn balance_dirty(&self, id: FileId, index: u64) {
         let limit = self.config().dirty_limit;
         // Pages of a memory file count as no dirty ones.
         if limit == 0 || self.is_memory_file(id) || self.platform().broken(Rule::WriteBackAtLimit) {
             return;
         }
         for _ in 0..TRIES {
-            if self.count_of_dirty() < limit {
+            if self.count_of_dirty() < limit || self.is_dirty_at(id, index) {
                 return;
             }
             // Others have them on their way: they are clean soon.
@@ -112,6 +114,14 @@ impl<'p, P: Platform> Manager<'p, P> {
                 return;
             }
         }
+    }
+
+    /// Whether a page of a file is in its cache, and dirty. A moment's truth.
+    fn is_dirty_at(&self, id: FileId, index: u64) -> bool {
+        let Cached::Page(n) = self.find_cached(self.file_at(id), index) else { return false };
+        let is_dirty = self.memmap().get(n).state.get(self.platform()) & flag::DIRTY != 0;
+        self.put_page(n);
+        is_dirty
     }
 
     /// Writes a few pages back, of this file or, if it has none, of the next that has; says whether one was written.

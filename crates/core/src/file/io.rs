@@ -181,7 +181,7 @@ impl<P: Platform> Manager<'_, P> {
 
     fn write_part(&self, id: FileId, part: &Part, from: &[u8]) -> Result<(), Error> {
         let p = self.platform();
-        self.balance_dirty(id);
+        self.balance_dirty(id, part.index);
         let n = if from.len() as u64 == PAGE_SIZE {
             match self.whole_page(id, part.index)? {
                 // Nothing of it is there yet, and nothing needs to be read.

@@ -83,7 +83,7 @@ impl<P: Platform> Manager<'_, P> {
     /// it again. Returns false if not. The file may have lost the page, or ended, meanwhile, and somebody else may have asked: then nobody is
     /// asked. No lock is held. May wait.
     pub(crate) fn ask_to_write(&self, id: FileId, index: u64, n: FrameNumber) -> bool {
-        self.balance_dirty(id);
+        self.balance_dirty(id, index);
         let is_dirty = || self.memmap().get(n).state.get(self.platform()) & flag::DIRTY != 0;
         self.lock_page(n);
         // Whoever takes it out of the cache locks it first.

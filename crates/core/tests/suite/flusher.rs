@@ -399,6 +399,23 @@ fn memory_that_is_no_files_is_not_counted_wherever_it_goes() {
 }
 
 #[test]
+fn who_writes_to_a_dirty_page_once_more_writes_none_back() {
+    const FEW: u64 = 4;
+    let host = Host::new(setup());
+    host.run(limit(FEW), |mm| {
+        let file = mm.create_file(8).unwrap();
+        (0..FEW).for_each(|page| write(mm, file, page, 1));
+        for page in 0..FEW {
+            write(mm, file, page, 2);
+            assert_eq!(mm.dirty_pages(), FEW);
+        }
+        // Another one is one too many.
+        write(mm, file, FEW, 1);
+        assert!(mm.dirty_pages() <= FEW && mm.file(file).write_back().unwrap() < FEW + 1);
+    });
+}
+
+#[test]
 fn who_writes_to_a_memory_file_writes_no_other_back() {
     const FEW: u64 = 4;
     let host = Host::new(setup());
