@@ -74,6 +74,13 @@ impl<M: Machine> Linux<'_, M> {
         self.post(process, None, Info { signal, ..Info::default() });
     }
 
+    /// A signal that comes of a call that this thread makes: it is for it, and for no other thread.
+    pub(crate) fn post_to_itself(&self, thread: &Thread, signal: u32) {
+        let process = &thread.process;
+        let me = process.threads.with(|all| all.iter().find(|one| one.tid == thread.tid).cloned());
+        self.post(process, me.as_ref(), Info { signal, word: process.names_itself(), ..Info::default() });
+    }
+
     /// A signal that comes of what the thread itself did: one that it blocks or ignores ends it.
     pub(crate) fn force(&self, thread: &Arc<Thread>, info: Info) {
         let signal = info.signal;

@@ -9,7 +9,7 @@ use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
 use crate::open::{Open, flag};
 use crate::process::Thread;
-use crate::signal::{Info, number};
+use crate::signal::number;
 use crate::socket::{Broken, Inbox, Sent, Socket, kind};
 use crate::sync::key_of;
 
@@ -213,8 +213,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Nobody reads what it sends: a signal says so, unless it wants none.
     fn tell_of_pipe(&self, thread: &Thread, flags: u64) {
         if flags & message::NO_SIGNAL == 0 {
-            let word = thread.process.names_itself();
-            self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
+            self.post_to_itself(thread, number::PIPE);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::open::{Kind, Open, flag};
 use crate::pipe::{Done, ROOM, WHOLE, Way};
 use crate::process::Thread;
-use crate::signal::{Info, number};
+use crate::signal::number;
 use crate::sync::key_of;
 use crate::tree::Device;
 
@@ -223,8 +223,7 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 Ok(Done::Wait) => {}
                 Err(error) => {
-                    let word = u64::from(thread.process.pid);
-                    self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
+                    self.post_to_itself(thread, number::PIPE);
                     return Err(error);
                 }
             }

@@ -9,7 +9,7 @@ use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::{Thread, limit};
-use crate::signal::{Info, number};
+use crate::signal::number;
 use crate::tree::{Inode, seal};
 
 impl<M: Machine> Linux<'_, M> {
@@ -68,10 +68,7 @@ impl<M: Machine> Linux<'_, M> {
         if bytes == 0 || most.saturating_sub(at) > 0 {
             return Ok(bytes.min(most.saturating_sub(at)));
         }
-        let process = &thread.process;
-        let me = process.threads.with(|all| all.iter().find(|one| one.tid == thread.tid).cloned());
-        let word = u64::from(process.pid);
-        self.post(process, me.as_ref(), Info { signal: number::FILE_SIZE, word, ..Info::default() });
+        self.post_to_itself(thread, number::FILE_SIZE);
         Err(Errno::EFBIG)
     }
 

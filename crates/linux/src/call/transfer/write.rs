@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::open::{Counter, Kind, Open, flag};
 use crate::pipe::{Done, End, WHOLE};
 use crate::process::Thread;
-use crate::signal::{Info, number};
+use crate::signal::number;
 use crate::sync::key_of;
 use crate::tree::{Device, Inode, seal};
 
@@ -294,8 +294,7 @@ impl<M: Machine> Linux<'_, M> {
                     if done > 0 {
                         break;
                     }
-                    let word = thread.process.names_itself();
-                    self.post(&thread.process, None, Info { signal: number::PIPE, word, ..Info::default() });
+                    self.post_to_itself(thread, number::PIPE);
                     return Err(error);
                 }
             }

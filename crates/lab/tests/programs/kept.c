@@ -1,0 +1,56 @@
+// What calls keep for whom it is meant: a signal for the thread whose call it comes of, bytes that did not go for whoever reads next, a lock
+// for whoever waits. A line for each part with how many checks failed.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "checks.h"
+#include "until.h"
+
+static volatile int heard;
+static void hear(int signal) { heard += signal > 0; }
+
+// A thread that blocks a signal does what it comes of: it waits for this thread, though another would hear it.
+static void *does(void *of) {
+    int pipes[2], sockets[2], signal = *(int *)of;
+    sigset_t one, waits;
+    sigemptyset(&one), sigaddset(&one, signal);
+    pthread_sigmask(SIG_BLOCK, &one, 0);
+    CHECK(pipe(pipes) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
+    close(pipes[0]), close(sockets[0]);
+    for (int turn = 0; turn < 2; turn++) {
+        if (signal == SIGPIPE) FAILS(write(turn ? pipes[1] : sockets[1], "x", 1), EPIPE);
+        if (signal == SIGXFSZ) FAILS(ftruncate(fileno(tmpfile()), 4096), EFBIG);
+        siginfo_t info = {0};
+        CHECK(sigpending(&waits) == 0 && sigismember(&waits, signal) == 1 && heard == 0);
+        CHECK(sigtimedwait(&one, &info, &(struct timespec){0, 0}) == signal && info.si_code == SI_USER && info.si_pid == getpid());
+    }
+    close(pipes[1]), close(sockets[1]);
+    return 0;
+}
+
+static void signals(void) {
+    struct rlimit limit, old;
+    getrlimit(RLIMIT_FSIZE, &old);
+    limit = old, limit.rlim_cur = 100;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    for (int turn = 0; turn < 2; turn++) {
+        int which = turn ? SIGXFSZ : SIGPIPE;
+        struct sigaction action = {.sa_handler = hear};
+        sigaction(which, &action, 0);
+        pthread_t thread;
+        CHECK(pthread_create(&thread, 0, does, &which) == 0 && pthread_join(thread, 0) == 0 && heard == 0);
+    }
+    setrlimit(RLIMIT_FSIZE, &old);
+}
+
+int main(int count, char **arguments) {
+    static const struct part parts[] = {{"signals", signals}};
+    PLAY(parts, count, arguments);
+    return 0;
+}
