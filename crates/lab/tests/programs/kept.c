@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -49,8 +50,20 @@ static void signals(void) {
     setrlimit(RLIMIT_FSIZE, &old);
 }
 
+// What finds no room stays in the pipe.
+static void bytes(void) {
+    int sockets[2], pipes[2], left = 0;
+    char all[4096] = {0};
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets) == 0 && pipe(pipes) == 0);
+    while (write(sockets[0], all, sizeof all) > 0) {}
+    CHECK(write(pipes[1], "hello", 5) == 5);
+    FAILS(splice(pipes[0], 0, sockets[0], 0, 5, SPLICE_F_NONBLOCK), EAGAIN);
+    CHECK(ioctl(pipes[0], FIONREAD, &left) == 0 && left == 5 && read(pipes[0], all, 9) == 5 && !memcmp(all, "hello", 5));
+    for (int i = 0; i < 2; i++) close(sockets[i]), close(pipes[i]);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}};
     PLAY(parts, count, arguments);
     return 0;
 }

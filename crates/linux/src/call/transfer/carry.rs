@@ -87,19 +87,16 @@ impl<M: Machine> Linux<'_, M> {
             let mut put = 0;
             while put < piece.len() {
                 match self.put(thread, to, &piece[put..], places[1]) {
-                    Ok(count) => {
+                    Ok(count @ 1..) => {
                         put += count as usize;
                         places[1] = places[1].map(|at| at + count);
                     }
-                    Err(error) => {
-                        // What was not taken is read again.
-                        let back = (piece.len() - put) as u64;
-                        if places[0].is_none() && matches!(from.kind, Kind::File(_)) {
-                            from.offset.with(self.machine, |offset| *offset -= back);
-                        }
+                    // Nothing goes any more, if only because the thread is to end.
+                    none => {
+                        self.untake(from, &piece[put..], places[0].is_none());
                         done += put as u64;
                         places[0] = places[0].map(|at| at + put as u64);
-                        return if done > 0 { Ok((done, places)) } else { Err(error) };
+                        return if done > 0 { Ok((done, places)) } else { none.map(|_| (0, places)) };
                     }
                 }
             }
@@ -112,6 +109,20 @@ impl<M: Machine> Linux<'_, M> {
             self.machine.cond_resched();
         }
         Ok((done, places))
+    }
+
+    /// What was taken and went nowhere is read again: by whoever reads where the file is, or from the pipe.
+    fn untake(&self, from: &Open, piece: &[u8], moved: bool) {
+        match &from.kind {
+            Kind::File(_) | Kind::Text(..) if moved => {
+                from.offset.with(self.machine, |offset| *offset -= piece.len() as u64);
+            }
+            Kind::Pipe(end) | Kind::Both(end, _) => {
+                end.pipe.give_back(piece);
+                self.changed(key_of(&*end.pipe));
+            }
+            _ => {}
+        }
     }
 
     fn load_place(&self, at: u64) -> Result<Option<u64>, Errno> {
