@@ -56,14 +56,20 @@ pub type Of = (u64, bool);
 /// Locks of one file: each takes memory of the kernel's.
 const MOST: usize = 4096;
 
-/// All locks.
+/// How many wait one for the other, as far as that is looked at.
+const LONGEST: usize = 16;
+
+/// All locks, and who waits for which.
 #[derive(Default)]
-pub struct Locks(BTreeMap<Of, Vec<Lock>>);
+pub struct Locks {
+    all: BTreeMap<Of, Vec<Lock>>,
+    waits: Vec<(Of, Lock)>,
+}
 
 impl Locks {
     /// A lock that is in the way of another one.
     pub fn in_the_way(&mut self, of: Of, wanted: &Lock) -> Option<Lock> {
-        let all = self.0.get_mut(&of)?;
+        let all = self.all.get_mut(&of)?;
         all.retain(|lock| lock.owner.lives());
         let meets = |lock: &&Lock| {
             let apart = lock.range.end <= wanted.range.start || wanted.range.end <= lock.range.start;
@@ -80,17 +86,17 @@ impl Locks {
         if self.in_the_way(of, wanted).is_some() {
             return Ok(false);
         }
-        if self.0.get(&of).is_some_and(|all| all.len() >= MOST) {
+        if self.all.get(&of).is_some_and(|all| all.len() >= MOST) {
             return Err(Errno::ENOLCK);
         }
         self.unlock(of, &wanted.owner, &wanted.range);
-        self.0.entry(of).or_default().push(wanted.clone());
+        self.all.entry(of).or_default().push(wanted.clone());
         Ok(true)
     }
 
     /// Lets go of what an owner has in a range; says whether that was anything.
     pub fn unlock(&mut self, of: Of, owner: &Owner, range: &Range<u64>) -> bool {
-        let Some(all) = self.0.get_mut(&of) else { return false };
+        let Some(all) = self.all.get_mut(&of) else { return false };
         let mut any = false;
         let mut left = Vec::new();
         for lock in all.drain(..) {
@@ -108,16 +114,49 @@ impl Locks {
         }
         *all = left;
         if all.is_empty() {
-            self.0.remove(&of);
+            self.all.remove(&of);
         }
         any
     }
 
+    /// A process is about to wait for a lock, and is known to until [`waits_no_more`](Self::waits_no_more).
+    ///
+    /// # Errors
+    /// `EDEADLK`: whoever is in the way waits for another, and so on, and one of them for this process.
+    pub fn wait(&mut self, of: Of, wanted: &Lock) -> Result<(), Errno> {
+        let mut next = (of, wanted.clone());
+        for _ in 0..LONGEST {
+            let found = self.in_the_way(next.0, &next.1);
+            let Some(there) = found.filter(|lock| matches!(lock.owner, Owner::Process(_))) else { break };
+            if there.owner.is(&wanted.owner) {
+                return Err(Errno::EDEADLK);
+            }
+            let waits = self.waits.iter().find(|(_, waits)| waits.owner.is(&there.owner));
+            let Some(waits) = waits else { break };
+            next = waits.clone();
+        }
+        self.waits.push((of, wanted.clone()));
+        Ok(())
+    }
+
+    /// A process waits for a lock no more.
+    pub fn waits_no_more(&mut self, of: Of, wanted: &Lock) {
+        let same = |(other, lock): &(Of, Lock)| {
+            *other == of
+                && lock.owner.is(&wanted.owner)
+                && lock.range == wanted.range
+                && lock.alone == wanted.alone
+        };
+        if let Some(at) = self.waits.iter().position(same) {
+            self.waits.swap_remove(at);
+        }
+    }
+
     /// A process lets go of all that it has; says whether there are any locks.
     pub fn end(&mut self, process: u32) -> bool {
-        let any = !self.0.is_empty();
+        let any = !self.all.is_empty();
         let its = |lock: &Lock| matches!(lock.owner, Owner::Process(owner) if owner == process);
-        self.0.retain(|_, all| {
+        self.all.retain(|_, all| {
             all.retain(|lock| !its(lock) && lock.owner.lives());
             !all.is_empty()
         });
@@ -147,6 +186,22 @@ mod tests {
         let found = locks.in_the_way(FILE, &lock(3, 12..13, false)).unwrap();
         assert_eq!((found.range, found.alone), (10..15, true));
         assert!(locks.end(2) && locks.in_the_way(FILE, &lock(3, 12..13, true)).is_none());
+    }
+
+    #[test]
+    fn nobody_waits_for_itself() {
+        let mut locks = Locks::default();
+        for process in 1..=3 {
+            let at = u64::from(process);
+            assert_eq!(locks.lock(FILE, &lock(process, at..at + 1, true)), Ok(true));
+        }
+        assert_eq!(locks.wait(FILE, &lock(1, 2..3, true)), Ok(()));
+        assert_eq!(locks.wait(FILE, &lock(2, 3..4, false)), Ok(()));
+        assert_eq!(locks.wait(FILE, &lock(3, 1..2, false)), Err(Errno::EDEADLK), "by way of two others");
+        assert_eq!(locks.wait(FILE, &lock(4, 1..2, true)), Ok(()), "for whom nobody waits");
+        locks.waits_no_more(FILE, &lock(1, 2..3, true));
+        assert_eq!(locks.wait(FILE, &lock(3, 1..2, false)), Ok(()));
+        assert_eq!(locks.wait(FILE, &lock(1, 3..4, false)), Err(Errno::EDEADLK));
     }
 
     #[test]

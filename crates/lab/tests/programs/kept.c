@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "checks.h"
@@ -62,8 +64,43 @@ static void bytes(void) {
     for (int i = 0; i < 2; i++) close(sockets[i]), close(pipes[i]);
 }
 
+static int lock(int file, int how, int kind, long at) {
+    struct flock lock = {.l_type = kind, .l_start = at, .l_len = 1};
+    return fcntl(file, how, &lock);
+}
+
+// Nobody waits for itself, and who waits for more has let go of what it had.
+static void locks(void) {
+    char name[] = "kept.XXXXXX";
+    int file = mkstemp(name), other = open(name, O_RDWR), pipes[2], status = -1;
+    unlink(name);
+    CHECK(file >= 0 && other >= 0 && pipe(pipes) == 0);
+    CHECK(flock(file, LOCK_SH) == 0 && flock(other, LOCK_SH) == 0);
+    FAILS(flock(file, LOCK_EX | LOCK_NB), EWOULDBLOCK);
+    CHECK(flock(other, LOCK_EX | LOCK_NB) == 0);
+    FAILS(flock(file, LOCK_SH | LOCK_NB), EWOULDBLOCK);
+    CHECK(flock(other, LOCK_UN) == 0 && flock(file, LOCK_EX | LOCK_NB) == 0);
+    int more[2];
+    CHECK(pipe(more) == 0 && flock(pipes[0], LOCK_EX | LOCK_NB) == 0 && flock(more[0], LOCK_EX | LOCK_NB) == 0);
+    CHECK(lock(file, F_SETLK, F_WRLCK, 0) == 0);
+    pid_t pid = fork();
+    if (!pid) {
+        alarm(HANGS);
+        char well = lock(file, F_SETLK, F_WRLCK, 1) == 0;
+        _exit(write(pipes[1], &well, 1) != 1 || lock(file, F_SETLKW, F_WRLCK, 0) != 0);
+    }
+    char well = 0;
+    CHECK(read(pipes[0], &well, 1) == 1 && well && UNTIL(state_of(pid) == 'S'));
+    FAILS(lock(file, F_SETLKW, F_WRLCK, 1), EDEADLK);
+    FAILS(lock(file, F_SETLK, F_RDLCK, 1), EAGAIN);
+    CHECK(lock(file, F_SETLK, F_UNLCK, 0) == 0 && waitpid(pid, &status, 0) == pid && status == 0);
+    CHECK(lock(file, F_SETLKW, F_WRLCK, 1) == 0);
+    close(file), close(other);
+    for (int i = 0; i < 2; i++) close(pipes[i]), close(more[i]);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}};
     PLAY(parts, count, arguments);
     return 0;
 }

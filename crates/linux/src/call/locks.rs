@@ -22,6 +22,11 @@ impl<M: Machine> Linux<'_, M> {
             if !wait {
                 return Err(Errno::EAGAIN);
             }
+            // What is open may be anybody's: of those nobody knows who waits for whom.
+            let is_process = matches!(wanted.owner, Owner::Process(_));
+            if is_process {
+                self.locks.with(|locks| locks.wait(of, wanted))?;
+            }
             let mut failed = None;
             let how = self.wait(thread, key_of(&self.locks), None, || {
                 match self.locks.with(|locks| locks.lock(of, wanted)) {
@@ -30,6 +35,9 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 taken || failed.is_some()
             });
+            if is_process {
+                self.locks.with(|locks| locks.waits_no_more(of, wanted));
+            }
             if how != Waited::Ready {
                 return Err(AGAIN);
             }
@@ -52,11 +60,16 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn flock(&self, thread: &Thread, number: u64, what: u64) -> Answer {
         const AT_ONCE: u64 = 4;
         let open = self.open_used(thread, number)?;
-        let of = (open.inode().map_or(0, |inode| inode.number), true);
-        let owner = Owner::open(&open);
+        // Of what has no inode each is one of its own.
+        let number = open.inode().map_or_else(|| 1 << 63 | open.number(), |inode| inode.number);
+        let (of, owner) = ((number, true), Owner::open(&open));
         match what & !AT_ONCE {
             1 | 2 => {
                 let wanted = Lock { owner, range: ALL, alone: what & 2 != 0 };
+                // Who cannot have it at once lets go of what it has: of two who want more one goes on.
+                if self.locks.with(|locks| locks.in_the_way(of, &wanted)).is_some() {
+                    self.drop_lock(of, &wanted.owner, &ALL)?;
+                }
                 self.take_lock(thread, of, &wanted, what & AT_ONCE == 0)
             }
             8 => self.drop_lock(of, &owner, &ALL),
