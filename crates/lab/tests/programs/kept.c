@@ -5,11 +5,17 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "checks.h"
@@ -99,8 +105,84 @@ static void locks(void) {
     for (int i = 0; i < 2; i++) close(pipes[i]), close(more[i]);
 }
 
+// A slash behind a name says that a directory is meant, and follows no link.
+static void slashes(void) {
+    struct stat stat;
+    char to[10];
+    CHECK(mkdir("kept.in", 0755) == 0 && chdir("kept.in") == 0);
+    close(creat("file", 0644));
+    CHECK(mkdir("in", 0755) == 0 && symlink("file", "to.file") == 0 && symlink("in", "to.in") == 0 && symlink("none", "to.none") == 0);
+    FAILS(unlink("file/"), ENOTDIR);
+    FAILS(unlink("to.file/"), ENOTDIR);
+    FAILS(rmdir("to.in/"), ENOTDIR);
+    FAILS(unlink("to.in/"), ENOTDIR);
+    FAILS(unlink("in/"), EISDIR);
+    FAILS(unlink("none/"), ENOENT);
+    FAILS(rmdir("file/"), ENOTDIR);
+    FAILS(rmdir("/"), EBUSY);
+    FAILS(rename("file", "new/"), ENOTDIR);
+    FAILS(rename("file/", "new"), ENOTDIR);
+    FAILS(rename("to.in/", "new"), ENOTDIR);
+    CHECK(rename("in", "new/") == 0 && rename("new/", "in") == 0);
+    FAILS(mkdir("to.none/", 0755), EEXIST);
+    FAILS(mkdir("to.in/", 0755), EEXIST);
+    FAILS(symlink("x", "new/"), ENOENT);
+    FAILS(link("file", "new/"), ENOENT);
+    FAILS(link("file/", "new"), ENOTDIR);
+    FAILS(mknod("new/", S_IFREG | 0644, 0), ENOENT);
+    FAILS(readlink("to.file/", to, sizeof to), ENOTDIR);
+    CHECK(lstat("to.in/", &stat) == 0 && S_ISDIR(stat.st_mode) && mkdir("new/", 0755) == 0 && rmdir("new/") == 0);
+    close(creat("in/file", 0644));
+    FAILS(rename("in/file", "in"), ENOTEMPTY);
+    FAILS(open("new", O_CREAT | O_DIRECTORY, 0755), EINVAL);
+    umask(0);
+    CHECK(mkdir("new", 06777) == 0 && lstat("new", &stat) == 0 && stat.st_mode == (S_IFDIR | 0777));
+    int here = open("new", O_RDONLY), file = open("file", O_RDWR);
+    CHECK(rmdir("new") == 0 && write(file, "hello", 5) == 5 && open("file", O_RDONLY | O_TRUNC) >= 0 && fstat(file, &stat) == 0 && stat.st_size == 0);
+    FAILS(syscall(SYS_getdents64, here, to, sizeof to), ENOENT);
+    close(file), close(here);
+    CHECK(unlink("in/file") == 0 && rmdir("in") == 0 && unlink("file") == 0 && unlink("to.file") == 0 && unlink("to.in") == 0 && unlink("to.none") == 0);
+    CHECK(chdir("..") == 0 && rmdir("kept.in") == 0);
+}
+
+// What is open only to be named.
+static void named(void) {
+    char name[] = "kept.XXXXXX", to[64];
+    int file = mkstemp(name), only = open(name, O_PATH), here = open(".", O_PATH), set = epoll_create1(0), pipes[2];
+    CHECK(symlink(name, "kept.link") == 0 && pipe(pipes) == 0);
+    int link = open("kept.link", O_PATH | O_NOFOLLOW);
+    CHECK(readlinkat(link, "", to, sizeof to) == (long)strlen(name) && !memcmp(to, name, strlen(name)));
+    FAILS(readlinkat(only, "", to, sizeof to), ENOENT);
+    FAILS(syscall(SYS_getdents64, here, to, sizeof to), EBADF);
+    FAILS(fchown(only, 0, 0), EBADF);
+    FAILS(fcntl(only, F_SETFL, 0), EBADF);
+    FAILS(lock(only, F_SETLK, F_RDLCK, 0), EBADF);
+    CHECK((fcntl(only, F_GETFL) & O_PATH) && fcntl(only, F_SETFD, FD_CLOEXEC) == 0 && fcntl(only, F_GETFD) == FD_CLOEXEC);
+    FAILS(syncfs(only), EBADF);
+    FAILS(fgetxattr(only, "user.x", to, sizeof to), EBADF);
+    CHECK(posix_fadvise(only, 0, 0, 0) == EBADF && posix_fadvise(file, 0, -1, 0) == EINVAL);
+    FAILS(readahead(only, 0, 10), EBADF);
+    FAILS(sendfile(pipes[1], only, 0, 10), EBADF);
+    FAILS(copy_file_range(only, 0, file, 0, 10, 0), EBADF);
+    FAILS(splice(only, 0, pipes[1], 0, 1, 0), EBADF);
+    FAILS(futimens(only, 0), EBADF);
+    struct epoll_event event = {.events = EPOLLIN};
+    FAILS(epoll_ctl(set, EPOLL_CTL_ADD, only, &event), EBADF);
+    int null = open("/dev/null", O_RDWR);
+    FAILS(epoll_ctl(set, EPOLL_CTL_ADD, null, &event), EPERM);
+    FAILS(fallocate(null, 0, 0, 10), ENODEV);
+    FAILS(fallocate(pipes[1], 0, 0, 10), ESPIPE);
+    FAILS(fallocate(pipes[0], 0, 0, 10), EBADF);
+    FAILS(dup3(-1, -1, 0), EINVAL);
+    struct pollfd one = {only, POLLIN, 0};
+    CHECK(poll(&one, 1, 0) == 1 && one.revents == POLLNVAL);
+    CHECK(unlink(name) == 0 && unlink("kept.link") == 0);
+    int all[] = {file, only, here, set, link, null, pipes[0], pipes[1]};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++) close(all[i]);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -35,7 +35,7 @@ impl<M: Machine> Linux<'_, M> {
     fn of(&self, thread: &Thread, of: Of) -> Result<Reached, Errno> {
         match of {
             Of::Path(at, follow) => self.reach(thread, HERE, at, follow),
-            Of::Open(number) => Reached::of(&*self.open_file(thread, number)?).ok_or(Errno::EOPNOTSUPP),
+            Of::Open(number) => Reached::of(&*self.open_used(thread, number)?).ok_or(Errno::EOPNOTSUPP),
         }
     }
 

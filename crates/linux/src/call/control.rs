@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
-use crate::open::{Counter, Kind, Open, flag};
+use crate::open::{Counter, Files, Kind, Open, flag};
 use crate::pipe::Pipe;
 use crate::process::Thread;
 
@@ -33,12 +33,11 @@ impl<M: Machine> Linux<'_, M> {
         let numbers = thread.process.files.with(|files| files.numbers());
         for number in numbers.into_iter().filter(|number| (first..=last).contains(number)) {
             if flags & ON_EXEC != 0 {
-                thread
-                    .process
-                    .files
-                    .with(|files| files.close_on_exec(number).map(|cloexec| *cloexec = true))?;
+                let mark = |files: &mut Files| files.close_on_exec(number).map(|cloexec| *cloexec = true);
+                let _ = thread.process.files.with(mark);
             } else {
-                self.close(thread, number)?;
+                // Another thread may have been faster.
+                let _ = self.close(thread, number);
             }
         }
         Ok(0)
@@ -56,9 +55,12 @@ impl<M: Machine> Linux<'_, M> {
         if flags & !u64::from(flag::CLOSE_ON_EXEC) != 0 {
             return Err(Errno::EINVAL);
         }
+        if from == to && !same {
+            return Err(Errno::EINVAL);
+        }
         let open = self.open_file(thread, from)?;
         if from == to {
-            return if same { Ok(to) } else { Err(Errno::EINVAL) };
+            return Ok(to);
         }
         let gone = thread.process.files.with(|files| files.replace(to, open, cloexec))?;
         gone.into_iter().for_each(|gone| self.closed(thread, gone));
@@ -66,8 +68,13 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn fcntl(&self, thread: &Thread, number: u64, what: u64, with: u64) -> Answer {
+        /// What is asked of a number alone: others with the same, and how it is opened.
+        const OF_NUMBER: [u64; 5] = [0, 1, 2, 3, 1030];
         let open = self.open_file(thread, number)?;
         let files = &thread.process.files;
+        if open.has(flag::PATH) && !OF_NUMBER.contains(&what) {
+            return Err(Errno::EBADF);
+        }
         match what {
             0 | 1030 if with >= files.with(|files| files.most()) as u64 => Err(Errno::EINVAL),
             0 => files.with(|files| files.add(open, false, with as usize)),
@@ -119,7 +126,7 @@ impl<M: Machine> Linux<'_, M> {
             (_, Kind::Master(side, _) | Kind::Slave(side, _)) => {
                 self.ioctl_terminal(thread, &open, &side.terminal, what, with)
             }
-            (BYTES_TO_READ, Kind::Pipe(end)) => {
+            (BYTES_TO_READ, Kind::Pipe(end) | Kind::Both(end, _)) => {
                 self.machine.write_user(with, &(end.pipe.len() as u32).to_le_bytes()).map(|()| 0)
             }
             (BYTES_TO_READ, Kind::Watches(watches)) => {

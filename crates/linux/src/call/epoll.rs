@@ -10,6 +10,7 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::open::{Kind, Open, flag};
 use crate::process::Thread;
+use crate::tree::Device;
 
 /// Bytes of `struct epoll_event`.
 const EVENT: usize = 12;
@@ -29,10 +30,16 @@ impl<M: Machine> Linux<'_, M> {
         if what != 2 {
             self.machine.read_user(at, &mut event)?;
         }
-        let (own, open) = (self.open_file(thread, set)?, self.open_file(thread, number)?);
+        let (own, open) = (self.open_used(thread, set)?, self.open_used(thread, number)?);
         let events = u32::from_le_bytes(event[..4].try_into().expect("4 bytes"));
         let data = u64::from_le_bytes(event[4..].try_into().expect("8 bytes"));
-        if matches!(open.kind, Kind::File(_) | Kind::Directory(_)) {
+        // What is always ready is not waited for.
+        let is_ready = match &open.kind {
+            Kind::File(_) | Kind::Directory(_) | Kind::Space(..) => true,
+            Kind::Device(device, _) => *device != Device::Console,
+            _ => false,
+        };
+        if is_ready {
             return Err(Errno::EPERM);
         }
         let Kind::Poll(epoll) = &own.kind else { return Err(Errno::EINVAL) };

@@ -41,8 +41,11 @@ impl<M: Machine> Linux<'_, M> {
 
     /// Names in a directory. In the old form their kind stands behind them.
     pub(crate) fn getdents(&self, thread: &Thread, number: u64, to: u64, bytes: u64, old: bool) -> Answer {
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         let Kind::Directory(directory) = &open.kind else { return Err(Errno::ENOTDIR) };
+        if directory.is_gone() && !crate::procfs::is_made_up(directory) {
+            return Err(Errno::ENOENT);
+        }
         open.offset.with(self.machine, |offset| {
             // No more names at a time than there is memory for, however many there are.
             let bytes = (bytes as usize).min(self.piece());

@@ -140,11 +140,24 @@ impl<M: Machine> Linux<'_, M> {
         Ok(Reached { inode, above })
     }
 
+    /// Walks to a name itself, whatever has it: a slash behind it says that a directory is meant, and leads nowhere.
+    fn walk_to_name(&self, thread: &Thread, directory: u64, path: &[u8]) -> Result<Found, Errno> {
+        let end = path.iter().rposition(|&byte| byte != b'/').map_or(path.len(), |last| last + 1);
+        let found = self.walk_at(thread, directory, &path[..end], false)?;
+        let directory_meant = found.directory_meant || end < path.len();
+        Ok(Found { directory_meant, ..found })
+    }
+
     /// Where something new is to be.
     fn place(&self, thread: &Thread, directory: u64, path: u64) -> Result<Found, Errno> {
-        let path = self.load_path(path)?;
-        let found = self.walk_at(thread, directory, &path, false)?;
+        let found = self.walk_to_name(thread, directory, &self.load_path(path)?)?;
         if found.inode.is_some() || found.name.is_empty() { Err(Errno::EEXIST) } else { Ok(found) }
+    }
+
+    /// The same of what is no directory.
+    fn place_of_file(&self, thread: &Thread, directory: u64, path: u64) -> Result<Found, Errno> {
+        self.place(thread, directory, path)
+            .and_then(|found| if found.directory_meant { Err(Errno::ENOENT) } else { Ok(found) })
     }
 
     /// Gives a new thing its owner.
@@ -175,7 +188,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn mknod(&self, thread: &Thread, [directory, path, what, device]: [u64; 4]) -> Answer {
-        let found = self.place(thread, directory, path)?;
+        let found = self.place_of_file(thread, directory, path)?;
         let what = what as u32;
         let rights = self.umask(thread, what) & 0o7777;
         let made = |kind: u32, body| Inode::new(self.inode_number(), kind | rights, self.clock(), body);
@@ -202,7 +215,14 @@ impl<M: Machine> Linux<'_, M> {
         if bytes as i32 <= 0 {
             return Err(Errno::EINVAL);
         }
-        let inode = self.there(thread, directory, path, false)?;
+        // A link that is open to be named.
+        let inode = if directory as u32 != HERE as u32 && self.load_path(path)?.is_empty() {
+            let open = self.open_file(thread, directory)?;
+            let link = open.inode().filter(|inode| matches!(inode.body, Body::Link(_)));
+            link.cloned().ok_or(Errno::ENOENT)?
+        } else {
+            self.there(thread, directory, path, false)?
+        };
         let target = match &inode.body {
             Body::Link(target) => target.clone(),
             Body::Itself(of_thread) => path::itself(thread.process.pid, of_thread.then_some(thread.tid)),
@@ -263,24 +283,35 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn fchdir(&self, thread: &Thread, number: u64) -> Answer {
         let open = self.open_file(thread, number)?;
         let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };
+        self.may(thread, inode, rights::EXECUTE)?;
         thread.process.place.with(|place| place.directory = inode.clone());
         Ok(0)
     }
 
     pub(crate) fn mkdir(&self, thread: &Thread, directory: u64, path: u64, rights: u32) -> Answer {
         let found = self.place(thread, directory, path)?;
-        let new = Inode::directory(self.inode_number(), self.umask(thread, rights), self.clock());
+        // Whose group it has is no right of it.
+        let rights = self.umask(thread, rights) & 0o1777;
+        let new = Inode::directory(self.inode_number(), rights, self.clock());
         self.name_it(thread, &found, new).map(|()| 0)
     }
 
     pub(crate) fn unlink(&self, thread: &Thread, directory: u64, path: u64, is_directory: bool) -> Answer {
         let path = self.load_path(path)?;
-        let found = self.walk_at(thread, directory, &path, false)?;
+        let found = self.walk_to_name(thread, directory, &path)?;
         if found.name.is_empty() {
             return Err(match is_directory {
+                true if path.iter().all(|&byte| byte == b'/') => Errno::EBUSY,
                 true if path.ends_with(b"..") => Errno::ENOTEMPTY,
                 true => Errno::EINVAL,
                 false => Errno::EISDIR,
+            });
+        }
+        if found.directory_meant && !is_directory {
+            return Err(match &found.inode {
+                None => Errno::ENOENT,
+                Some(inode) if inode.is_directory() => Errno::EISDIR,
+                Some(_) => Errno::ENOTDIR,
             });
         }
         if let Some(inode) = &found.inode {
@@ -306,8 +337,8 @@ impl<M: Machine> Linux<'_, M> {
         const NO_REPLACE: u64 = 1;
         const EXCHANGE: u64 = 2;
         let (path, new) = (self.load_path(path)?, self.load_path(new)?);
-        let from = self.walk_at(thread, from, &path, false)?;
-        let to = self.walk_at(thread, to, &new, false)?;
+        let from = self.walk_to_name(thread, from, &path)?;
+        let to = self.walk_to_name(thread, to, &new)?;
         if flags & !(NO_REPLACE | EXCHANGE) != 0 || flags == NO_REPLACE | EXCHANGE {
             return Err(Errno::EINVAL);
         }
@@ -319,6 +350,19 @@ impl<M: Machine> Linux<'_, M> {
         }
         if from.name.is_empty() || to.name.is_empty() {
             return Err(Errno::EBUSY);
+        }
+        // What the new name is to replace is not empty, if the old one lies in it.
+        let mut above = if flags & EXCHANGE == 0 { Some(from.directory.clone()) } else { None };
+        while let Some(directory) = above {
+            if to.inode.as_ref().is_some_and(|inode| Arc::ptr_eq(inode, &directory)) {
+                return Err(Errno::ENOTEMPTY);
+            }
+            above = directory.parent();
+        }
+        let is_file = |found: &Found| !found.inode.as_ref().is_some_and(|inode| inode.is_directory());
+        let comes = if flags & EXCHANGE != 0 { &to } else { &from };
+        if is_file(&from) && from.directory_meant || is_file(comes) && to.directory_meant {
+            return Err(Errno::ENOTDIR);
         }
         for place in [&from, &to] {
             match &place.inode {
@@ -358,7 +402,7 @@ impl<M: Machine> Linux<'_, M> {
         } else {
             self.there(thread, from, path, flags & FOLLOW != 0)?
         };
-        let found = self.place(thread, to, new)?;
+        let found = self.place_of_file(thread, to, new)?;
         if inode.is_directory() {
             return Err(Errno::EPERM);
         }
@@ -382,7 +426,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn symlink(&self, thread: &Thread, target: u64, directory: u64, path: u64) -> Answer {
         let target = self.load_path(target)?;
-        let found = self.place(thread, directory, path)?;
+        let found = self.place_of_file(thread, directory, path)?;
         if target.is_empty() {
             return Err(Errno::ENOENT);
         }

@@ -230,7 +230,7 @@ impl<M: Machine> Linux<'_, M> {
         for index in 0..count {
             let word = self.load_long(at + 8 * index)?;
             let number = word as u32;
-            let open = self.open_file(thread, u64::from(number)).ok();
+            let open = self.open_used(thread, u64::from(number)).ok();
             // A negative number is nobody.
             asked
                 .push((number as i32 >= 0).then_some(Asked { open, wanted: u32::from((word >> 32) as u16) }));

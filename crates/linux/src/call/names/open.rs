@@ -81,6 +81,11 @@ impl<M: Machine> Linux<'_, M> {
         if flags & flag::TEMPORARY == flag::TEMPORARY {
             return self.open_temporary(thread, directory, &path, flags, rights);
         }
+        if flags & (flag::CREATE | flag::DIRECTORY) == flag::CREATE | flag::DIRECTORY
+            && flags & flag::PATH == 0
+        {
+            return Err(Errno::EINVAL);
+        }
         let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
         let follow = flags & flag::NO_FOLLOW == 0 && !exclusive;
         let found = self.walk_within(thread, directory, &path, follow, within)?;
@@ -128,11 +133,14 @@ impl<M: Machine> Linux<'_, M> {
         };
         opened.above.with(|kept| *kept = Some(Arc::downgrade(&above)));
         if flags & flag::TRUNCATE != 0
+            && flags & flag::PATH == 0
             && !made
-            && flags & flag::ACCESS != 0
-            && let Kind::File(_) = &opened.kind
+            && let Kind::File(inode) = &opened.kind
             && let Some(reached) = Reached::of(&opened)
         {
+            if inode.uses.runs() {
+                return Err(Errno::ETXTBSY);
+            }
             self.set_len(thread, &reached, 0)?;
         }
         if flags & flag::PATH == 0 {

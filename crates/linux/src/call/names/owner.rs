@@ -149,7 +149,11 @@ impl<M: Machine> Linux<'_, M> {
             if path == 0 && directory as u32 == HERE as u32 {
                 return Err(Errno::EFAULT);
             }
-            let open = self.open_file(thread, directory)?;
+            let open = if path == 0 {
+                self.open_used(thread, directory)?
+            } else {
+                self.open_file(thread, directory)?
+            };
             return Reached::of(&open).map_or(Ok(0), |reached| set(&reached));
         }
         set(&self.reach(thread, directory, path, flags & NO_FOLLOW == 0)?)

@@ -146,7 +146,7 @@ impl<M: Machine> Linux<'_, M> {
 
     /// From a file to anything.
     pub(crate) fn sendfile(&self, thread: &Thread, [to, from, at, bytes, ..]: [u64; 6]) -> Answer {
-        let (to, from) = (self.open_file(thread, to)?, self.open_file(thread, from)?);
+        let (to, from) = (self.open_used(thread, to)?, self.open_used(thread, from)?);
         if !from.may_read() || !to.may_write() {
             return Err(Errno::EBADF);
         }
@@ -161,7 +161,7 @@ impl<M: Machine> Linux<'_, M> {
         thread: &Thread,
         [from, from_at, to, to_at, bytes, flags]: [u64; 6],
     ) -> Answer {
-        let (to, from) = (self.open_file(thread, to)?, self.open_file(thread, from)?);
+        let (to, from) = (self.open_used(thread, to)?, self.open_used(thread, from)?);
         let (Kind::File(target), Kind::File(source)) = (&to.kind, &from.kind) else {
             let directory = matches!(to.kind, Kind::Directory(_)) || matches!(from.kind, Kind::Directory(_));
             return Err(if directory { Errno::EISDIR } else { Errno::EINVAL });
@@ -184,7 +184,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Copies what lies in a pipe to another, and leaves it there.
     pub(crate) fn tee(&self, thread: &Thread, [from, to, bytes, flags]: [u64; 4]) -> Answer {
         const NO_WAIT: u64 = 2;
-        let (from, to) = (self.open_file(thread, from)?, self.open_file(thread, to)?);
+        let (from, to) = (self.open_used(thread, from)?, self.open_used(thread, to)?);
         let source = match &from.kind {
             Kind::Pipe(end) | Kind::Both(end, _) => end.pipe.clone(),
             _ => return Err(Errno::EINVAL),
@@ -248,7 +248,7 @@ impl<M: Machine> Linux<'_, M> {
         [from, from_at, to, to_at, bytes, flags]: [u64; 6],
     ) -> Answer {
         const NO_WAIT: u64 = 2;
-        let (from, to) = (self.open_file(thread, from)?, self.open_file(thread, to)?);
+        let (from, to) = (self.open_used(thread, from)?, self.open_used(thread, to)?);
         let pipe = |open: &Open| match &open.kind {
             Kind::Pipe(end) | Kind::Both(end, _) => Some(end.pipe.clone()),
             _ => None,

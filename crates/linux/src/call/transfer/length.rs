@@ -129,15 +129,18 @@ impl<M: Machine> Linux<'_, M> {
         const HOLE: u64 = 2;
         const ZEROS: u64 = 16;
         let open = self.open_used(thread, number)?;
-        let Kind::File(inode) = &open.kind else { return Err(Errno::ENODEV) };
-        let file = inode.file().ok_or(Errno::ENODEV)?;
         let end = at.checked_add(bytes).filter(|&end| bytes > 0 && end >> 63 == 0).ok_or(Errno::EINVAL)?;
-        if !open.may_write() {
-            return Err(Errno::EBADF);
-        }
         if !matches!(mode & !KEEP, 0 | HOLE | ZEROS) || mode == HOLE {
             return Err(Errno::EOPNOTSUPP);
         }
+        if !open.may_write() {
+            return Err(Errno::EBADF);
+        }
+        let Kind::File(inode) = &open.kind else {
+            let is_pipe = matches!(open.kind, Kind::Pipe(_) | Kind::Both(..));
+            return Err(if is_pipe { Errno::ESPIPE } else { Errno::ENODEV });
+        };
+        let file = inode.file().ok_or(Errno::ENODEV)?;
         // As of all files in memory on Linux.
         if mode & ZEROS != 0 && inode.is_in_memory() {
             return Err(Errno::EOPNOTSUPP);

@@ -30,7 +30,7 @@ impl<M: Machine> Linux<'_, M> {
 
     /// Reads ahead by itself.
     pub(crate) fn readahead(&self, thread: &Thread, number: u64) -> Answer {
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         match &open.kind {
             _ if !open.may_read() => Err(Errno::EBADF),
             Kind::File(_) => Ok(0),
@@ -41,7 +41,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Part of a file to its device, if that is to be waited for; all that is behind `at` where it has no length.
     pub(crate) fn sync_file_range(&self, thread: &Thread, [number, at, bytes, flags]: [u64; 4]) -> Answer {
         const AFTER: u64 = 4;
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         let end = at.checked_add(bytes).filter(|end| (at | end) >> 63 == 0);
         let Some(end) = end.filter(|_| flags & !7 == 0) else { return Err(Errno::EINVAL) };
         let pages = at / PAGE..if bytes == 0 { u64::MAX } else { end.div_ceil(PAGE) };
@@ -54,8 +54,8 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn fadvise(&self, thread: &Thread, [number, at, bytes, advice, ..]: [u64; 6]) -> Answer {
         const NOT_NEEDED: u64 = 4;
-        let open = self.open_file(thread, number)?;
-        if advice > 5 {
+        let open = self.open_used(thread, number)?;
+        if advice > 5 || bytes >> 63 != 0 {
             return Err(Errno::EINVAL);
         }
         let inode = match &open.kind {
