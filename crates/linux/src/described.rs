@@ -20,7 +20,11 @@ impl<M: Machine> Linux<'_, M> {
             Some((open, cloexec))
         });
         let Some((open, cloexec)) = found else { return String::new() };
-        let at = open.offset.with(self.machine, |offset| *offset);
+        let at = match &open.kind {
+            // It may be what is read just now, and tells of itself.
+            Kind::Text(..) => open.offset.try_with(self.machine, |offset| *offset).unwrap_or(0),
+            _ => open.offset.with(self.machine, |offset| *offset),
+        };
         let flags = open.shown_flags() | if cloexec { flag::CLOSE_ON_EXEC } else { 0 };
         let inode = open.inode().map_or_else(|| open.number(), |inode| inode.number);
         let more = match &open.kind {

@@ -53,8 +53,8 @@ pub enum Kind {
     Pipe(End),
     /// Both ends of one: to read, and to write.
     Both(End, End),
-    /// Bytes that were made up when it was opened.
-    Text(Vec<u8>, Arc<Inode>),
+    /// Bytes that are made up: when they are read from the start, and kept for whoever reads on.
+    Text(Spin<Option<Arc<Vec<u8>>>>, Arc<Inode>),
     /// The standard output or error output.
     Console(u32),
     /// A counter (`eventfd`).

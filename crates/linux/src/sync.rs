@@ -76,6 +76,16 @@ impl<T> Mutex<T> {
             p.wait(key_of(self), &mut || take());
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
+        self.work(p, work)
+    }
+
+    /// The same if nobody does now.
+    pub fn try_with<P: Platform, R>(&self, p: &P, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+        (!self.held.swap(true, Ordering::SeqCst)).then(|| self.work(p, work))
+    }
+
+    /// Works on the data, of which the caller has the lock, and lets go of it.
+    fn work<P: Platform, R>(&self, p: &P, work: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: the lock is held.
         let result = work(unsafe { &mut *self.data.get() });
         self.held.store(false, Ordering::SeqCst);

@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -181,8 +182,38 @@ static void named(void) {
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) close(all[i]);
 }
 
+// What /proc shows is made anew for who reads it from its start, and kept for who reads on.
+static void texts(void) {
+    static char first[4096], second[4096];
+    int status = open("/proc/self/stat", O_RDONLY), size = open("/proc/self/statm", O_RDONLY);
+    long len = read(size, first, sizeof first - 1);
+    char *more = mmap(0, 1 << 24, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(len > 0 && more != MAP_FAILED && lseek(size, 0, SEEK_SET) == 0 && read(size, second, sizeof second - 1) > 0);
+    CHECK(strtol(second, 0, 10) == strtol(first, 0, 10) + (1 << 12) && munmap(more, 1 << 24) == 0);
+    CHECK(pread(size, second, sizeof second - 1, 0) == len && strtol(second, 0, 10) == strtol(first, 0, 10));
+    pid_t pid = fork();
+    if (!pid) {
+        // It was opened by another, and tells of that one.
+        _exit(read(status, first, 20) <= 0 || strtol(first, 0, 10) != getppid());
+    }
+    int code = -1;
+    CHECK(waitpid(pid, &code, 0) == pid && code == 0);
+    pid = fork();
+    if (!pid) _exit(pause());
+    char path[32];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    int other = open(path, O_RDONLY);
+    CHECK(other >= 0 && read(other, first, 10) == 10 && kill(pid, SIGKILL) == 0 && waitpid(pid, &code, 0) == pid);
+    FAILS(pread(other, first, 10, 0), ESRCH);
+    // What tells of a number that is its own by now.
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", size);
+    int itself = open(path, O_RDONLY);
+    CHECK(itself >= 0 && dup2(itself, size) == size && read(size, first, sizeof first - 1) > 0 && !memcmp(first, "pos:", 4));
+    close(status), close(size), close(other), close(itself);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}};
     PLAY(parts, count, arguments);
     return 0;
 }

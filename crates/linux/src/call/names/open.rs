@@ -14,7 +14,7 @@ use crate::path::{self, Within};
 use crate::pipe::{Pipe, Way};
 use crate::process::{Process, Thread};
 use crate::rights;
-use crate::sync::key_of;
+use crate::sync::{Spin, key_of};
 use crate::tree::{Body, Device, Inode, Made, seal};
 use crate::uses::{How, Use};
 use crate::watches::event;
@@ -219,9 +219,9 @@ impl<M: Machine> Linux<'_, M> {
             Body::Link(_) | Body::Itself(_) | Body::Opened(_) if flags & flag::PATH == 0 => {
                 return Err(Errno::ELOOP);
             }
-            Body::Link(_) | Body::Itself(_) | Body::Opened(_) => Kind::Text(Vec::new(), inode.clone()),
+            Body::Link(_) | Body::Itself(_) | Body::Opened(_) => Kind::Text(Spin::default(), inode.clone()),
             Body::Device(_) | Body::Terminal(_) if flags & flag::PATH != 0 => {
-                Kind::Text(Vec::new(), inode.clone())
+                Kind::Text(Spin::default(), inode.clone())
             }
             Body::Device(Device::Terminals) => self.open_master(thread, &inode)?,
             Body::Device(Device::Own) => {
@@ -231,11 +231,11 @@ impl<M: Machine> Linux<'_, M> {
             Body::Terminal(terminal) => self.open_slave(thread, terminal, &inode, flags)?,
             Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
             Body::Device(device) => Kind::Device(*device, inode.clone()),
-            Body::Fifo(_) if flags & flag::PATH != 0 => Kind::Text(Vec::new(), inode.clone()),
+            Body::Fifo(_) if flags & flag::PATH != 0 => Kind::Text(Spin::default(), inode.clone()),
             Body::Fifo(pipe) => self.open_fifo(thread, pipe, flags)?,
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
-            Body::Socket => Kind::Text(Vec::new(), inode.clone()),
-            Body::Made(made) => Kind::Text(self.made(&thread.process, None, *made)?, inode.clone()),
+            Body::Socket => Kind::Text(Spin::default(), inode.clone()),
+            Body::Made(_) => Kind::Text(Spin::default(), inode.clone()),
             Body::MadeOf(pid, _, Made::Space) => {
                 let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
                 if !self.may_look_into(thread, &process) {
@@ -244,9 +244,9 @@ impl<M: Machine> Linux<'_, M> {
                 let memory = process.memory.with(|memory| memory.as_ref().map(Arc::downgrade));
                 Kind::Space(memory.unwrap_or_default(), inode.clone())
             }
-            Body::MadeOf(pid, tid, made) => {
-                let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
-                Kind::Text(self.made(&process, *tid, *made)?, inode.clone())
+            Body::MadeOf(pid, ..) => {
+                self.processes.with(|all| all.get(pid).map(|_| ())).ok_or(Errno::ESRCH)?;
+                Kind::Text(Spin::default(), inode.clone())
             }
             Body::File(_) => Kind::File(inode.clone()),
         };
@@ -257,6 +257,30 @@ impl<M: Machine> Linux<'_, M> {
         let open = Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path);
         open.writes.with(|now| *now = writes);
         Ok(open)
+    }
+
+    /// What is in a file that is made up, for who reads from `at` on.
+    pub(in crate::call) fn text_of(
+        &self,
+        thread: &Thread,
+        (text, inode): (&Spin<Option<Arc<Vec<u8>>>>, &Inode),
+        at: u64,
+    ) -> Result<Arc<Vec<u8>>, Errno> {
+        if let Some(kept) = text.with(|text| text.clone()).filter(|_| at > 0) {
+            return Ok(kept);
+        }
+        let new = Arc::new(match &inode.body {
+            Body::Made(made) => self.made(&thread.process, None, *made)?,
+            Body::MadeOf(pid, tid, made) => {
+                let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
+                self.made(&process, *tid, *made)?
+            }
+            _ => Vec::new(),
+        });
+        // What was there before goes outside the lock.
+        let before = text.with(|text| text.replace(new.clone()));
+        drop(before);
+        Ok(new)
     }
 
     /// What is shown of a process, if there is memory for it.

@@ -1,5 +1,6 @@
 //! Bytes from what is open to a program.
 
+use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use super::as_far_as;
@@ -65,6 +66,10 @@ impl<M: Machine> Linux<'_, M> {
         if let Kind::File(inode) = &open.kind {
             inode.note_read(self.clock());
         }
+        let text = match &open.kind {
+            Kind::Text(text, inode) => self.text_of(thread, (text, inode), at)?,
+            _ => Arc::default(),
+        };
         while done < bytes && !thread.is_dying() {
             let piece = buffer.len().min((bytes - done) as usize);
             let got = match &open.kind {
@@ -76,7 +81,7 @@ impl<M: Machine> Linux<'_, M> {
                         Err(error) => return Err(error.into()),
                     }
                 }
-                Kind::Text(text, _) => {
+                Kind::Text(..) => {
                     let rest = text.get(at.min(text.len() as u64) as usize..).unwrap_or_default();
                     let got = rest.len().min(piece);
                     buffer[..got].copy_from_slice(&rest[..got]);
