@@ -46,6 +46,7 @@ numbers! {
     EROFS = 30, "Nothing can be written there.";
     EPIPE = 32, "Nobody reads.";
     EDEADLK = 35, "It would wait for itself.";
+    EDOM = 33, "Not a number that can be.";
     ERANGE = 34, "Too small a buffer.";
     ENOLCK = 37, "Too many locks.";
     ENODATA = 61, "No such attribute.";

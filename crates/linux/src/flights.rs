@@ -124,7 +124,7 @@ impl Flights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::{Sent, kind};
+    use crate::socket::{Sender, Sent, kind};
     use crate::tree::Left;
 
     struct Pair {
@@ -146,7 +146,7 @@ mod tests {
             let files = alloc::vec![open.clone()];
             left.flights.send(&files);
             let inbox = self.sends.peer().unwrap().inbox;
-            assert_eq!(inbox.send(b"x", &self.sends.own(), files, true), Sent::Bytes(1));
+            assert_eq!(inbox.send(b"x", &Sender::at(&self.sends.own()), files, true), Sent::Bytes(1));
         }
     }
 
@@ -195,7 +195,12 @@ mod tests {
         let kept = Arc::downgrade(&open);
         left.flights.send(core::slice::from_ref(&open));
         assert_eq!(
-            client.peer().unwrap().inbox.send(b"x", &client.own(), alloc::vec![open.clone()], true),
+            client.peer().unwrap().inbox.send(
+                b"x",
+                &Sender::at(&client.own()),
+                alloc::vec![open.clone()],
+                true
+            ),
             Sent::Bytes(1)
         );
         settle(&left);

@@ -266,11 +266,21 @@ impl Files {
         slot.map(|(open, _)| open.clone()).ok_or(Errno::EBADF)
     }
 
-    /// The lowest number that is free, from `least` on.
+    /// The lowest number that is free, from `from` on.
+    fn free(&self, from: usize) -> usize {
+        let taken = self.all.range(from..).zip(from..).take_while(|((number, _), free)| *number == free);
+        from + taken.count()
+    }
+
+    /// Whether nothing more can be open.
+    pub fn is_full(&self) -> bool {
+        self.free(self.first) >= self.most
+    }
+
+    /// Opens it under the lowest number that is free, from `least` on.
     pub fn add(&mut self, open: Arc<Open>, close_on_exec: bool, least: usize) -> Result<u64, Errno> {
         let from = least.max(self.first);
-        let taken = self.all.range(from..).zip(from..).take_while(|((number, _), free)| *number == free);
-        let number = from + taken.count();
+        let number = self.free(from);
         if number >= self.most {
             return Err(Errno::EMFILE);
         }
@@ -347,7 +357,9 @@ mod tests {
         assert_eq!((files.add(open(), false, 0), files.add(open(), false, 0)), (Ok(6), Ok(8)));
         assert_eq!(files.take_for_exec().len(), 1);
         assert_eq!(files.add(open(), false, 99), Ok(99));
+        assert!(!files.is_full());
         files.limit(8);
+        assert!(files.is_full());
         assert_eq!(
             (files.add(open(), false, 0), files.get(100).err()),
             (Err(Errno::EMFILE), Some(Errno::EBADF))

@@ -31,12 +31,28 @@ pub mod kind {
     pub const SEQUENCE: u32 = 5;
 }
 
+/// Who sends.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sender {
+    /// From which address.
+    pub address: Arc<[u8]>,
+    /// The process, its user and its group, as whoever receives may ask to be told.
+    pub who: [u32; 3],
+}
+
+impl Sender {
+    /// Nobody knows who it is.
+    pub fn at(address: &Arc<[u8]>) -> Sender {
+        Sender { address: address.clone(), who: [0, 65_534, 65_534] }
+    }
+}
+
 /// What one send has left.
 pub struct Packet {
     /// What is left of it.
     pub bytes: VecDeque<u8>,
     /// Who sent it.
-    pub from: Arc<[u8]>,
+    pub from: Sender,
     /// Open files that come with it.
     pub files: Vec<Arc<Open>>,
 }
@@ -84,9 +100,16 @@ pub struct Received {
     /// How long the packet was.
     pub whole: usize,
     /// Who sent it.
-    pub from: Arc<[u8]>,
+    pub from: Sender,
     /// What came with it.
     pub files: Vec<Arc<Open>>,
+}
+
+impl Received {
+    /// Nothing, from nobody.
+    pub fn nothing() -> Received {
+        Received { bytes: Vec::new(), whole: 0, from: Sender::at(&Arc::from([])), files: Vec::new() }
+    }
 }
 
 /// Whether something can be sent.
@@ -114,10 +137,10 @@ impl Inbox {
         self.changes[1].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Takes up to `most` bytes: of a stream from as many packets as it takes, but for those with files; of others from one. `None`: there is
+    /// Takes up to `most` bytes: of a stream from as many packets as it takes, up to one with files; of others from one. `None`: there is
     /// nothing yet. With `peek` it stays.
     pub fn receive(&self, most: usize, stream: bool, peek: bool) -> Option<Received> {
-        let mut received = Received { bytes: Vec::new(), whole: 0, from: Arc::from([]), files: Vec::new() };
+        let mut received = Received::nothing();
         let found = self.content.with(|content| {
             if content.packets.is_empty() {
                 return content.ended || content.closed;
@@ -135,17 +158,17 @@ impl Inbox {
             }
             let mut first = true;
             while let Some(packet) = content.packets.front_mut() {
-                if !first && (received.bytes.len() == most || !packet.files.is_empty()) {
+                if !first && (received.bytes.len() == most || !received.files.is_empty()) {
                     break;
                 }
                 let take = packet.bytes.len().min(most - received.bytes.len());
                 if first {
                     received.whole = packet.bytes.len();
                     received.from = packet.from.clone();
+                }
+                if !packet.files.is_empty() {
                     received.files = core::mem::take(&mut packet.files);
-                    if !received.files.is_empty() {
-                        self.left.flights.take();
-                    }
+                    self.left.flights.take();
                 }
                 received.bytes.extend(packet.bytes.drain(..take));
                 content.bytes -= take;
@@ -169,7 +192,7 @@ impl Inbox {
     }
 
     /// Puts a packet in, whole; of a stream as much as there is room for.
-    pub fn send(&self, bytes: &[u8], from: &Arc<[u8]>, files: Vec<Arc<Open>>, stream: bool) -> Sent {
+    pub fn send(&self, bytes: &[u8], from: &Sender, files: Vec<Arc<Open>>, stream: bool) -> Sent {
         let sent = self.content.with(|content| {
             if content.closed {
                 return Sent::Closed;
@@ -188,7 +211,11 @@ impl Inbox {
             match content.packets.back_mut() {
                 // Small pieces of a stream become one.
                 Some(last)
-                    if stream && files.is_empty() && last.files.is_empty() && last.bytes.len() < ROOM / 4 =>
+                    if stream
+                        && files.is_empty()
+                        && last.files.is_empty()
+                        && last.from.who == from.who
+                        && last.bytes.len() < ROOM / 4 =>
                 {
                     last.bytes.extend(&bytes[..fits]);
                 }
@@ -278,6 +305,13 @@ impl Inbox {
     pub fn end(&self) {
         self.content.with(|content| content.ended = true);
         self.comes();
+    }
+
+    /// Nobody receives any more but what is there.
+    pub fn close_behind(&self) {
+        self.content.with(|content| content.closed = true);
+        self.comes();
+        self.goes();
     }
 
     /// Nobody receives any more; what was there is gone, but for files that were on their way.
@@ -470,6 +504,19 @@ impl Socket {
         self.inbox.close()
     }
 
+    /// It is to receive no more but what is there, and takes in nobody any more.
+    pub fn hears_no_more(&self) {
+        let waiting = self.state.with(|state| state.waiting.take());
+        turn_away(waiting);
+        self.inbox.close_behind();
+    }
+
+    /// Whether an option of it is on.
+    pub fn is_set(&self, level: u32, what: u32) -> bool {
+        let is_on = |word: &Vec<u8>| word.iter().any(|&byte| byte != 0);
+        self.state.with(|state| state.options.get(&(level, what)).is_some_and(is_on))
+    }
+
     /// It is to be closed at once, whatever is on its way.
     fn closes_at_once(&self) -> bool {
         const LINGER: (u32, u32) = (1, 13);
@@ -530,7 +577,7 @@ mod tests {
     }
 
     fn send(from: &Socket, bytes: &[u8]) -> Sent {
-        from.peer().unwrap().inbox.send(bytes, &from.own(), Vec::new(), from.is_stream())
+        from.peer().unwrap().inbox.send(bytes, &Sender::at(&from.own()), Vec::new(), from.is_stream())
     }
 
     #[test]
@@ -547,6 +594,29 @@ mod tests {
         assert_eq!((first.bytes.as_slice(), first.whole), (&b"he"[..], 5), "the rest is gone");
         assert_eq!(b.inbox.receive(9, false, false).unwrap().bytes, b"world");
         assert_eq!(b.inbox.content.with(|content| content.bytes), 0);
+    }
+
+    #[test]
+    fn what_comes_with_files_is_the_last_that_is_received_at_once() {
+        let (a, b) = pair(kind::STREAM);
+        let (inbox, own) = (a.peer().unwrap().inbox, Sender::at(&a.own()));
+        let file = || alloc::vec![Open::new(crate::open::Kind::Console(1), 1, Vec::new())];
+        for (bytes, files) in [(b"a", Vec::new()), (b"b", file()), (b"c", file()), (b"d", Vec::new())] {
+            assert_eq!(inbox.send(bytes, &own, files, true), Sent::Bytes(1));
+        }
+        let next = || b.inbox.receive(9, true, false).map(|found| (found.bytes, found.files.len())).unwrap();
+        assert_eq!([next(), next(), next()], [(b"ab".to_vec(), 1), (b"c".to_vec(), 1), (b"d".to_vec(), 0)]);
+        assert_eq!(b.inbox.content.with(|content| content.bytes), 0);
+    }
+
+    #[test]
+    fn what_was_there_before_nobody_receives_any_more_is_received() {
+        let (a, b) = pair(kind::STREAM);
+        send(&a, b"last");
+        b.hears_no_more();
+        assert_eq!(send(&a, b"x"), Sent::Closed);
+        assert_eq!(b.inbox.receive(9, true, false).unwrap().bytes, b"last");
+        assert_eq!(b.inbox.receive(9, true, false).unwrap().bytes, b"");
     }
 
     #[test]
@@ -586,7 +656,8 @@ mod tests {
             let (a, b) = (new(), new());
             a.join(&b);
             let files = inner.take().into_iter().collect();
-            assert_eq!(a.peer().unwrap().inbox.send(b"x", &a.own(), files, true), Sent::Bytes(1));
+            let own = Sender::at(&a.own());
+            assert_eq!(a.peer().unwrap().inbox.send(b"x", &own, files, true), Sent::Bytes(1));
             inner = Some(Open::new(crate::open::Kind::Socket(b), 2, Vec::new()));
         }
         drop(inner);

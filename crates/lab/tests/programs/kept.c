@@ -2,6 +2,8 @@
 // for whoever waits. A line for each part with how many checks failed.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -212,8 +215,149 @@ static void texts(void) {
     close(status), close(size), close(other), close(itself);
 }
 
+static void network(int *ends, int *listens) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof at;
+    *listens = socket(AF_INET, SOCK_STREAM, 0), ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(*listens, (void *)&at, len) == 0 && listen(*listens, 1) == 0 && getsockname(*listens, (void *)&at, &len) == 0);
+    CHECK(connect(ends[0], (void *)&at, len) == 0 && (ends[1] = accept(*listens, 0, 0)) >= 0);
+}
+
+// Sends a byte, and what goes along with it.
+static long sends(int socket, const char *byte, int kind, const void *more, int len) {
+    char control[64] = {0};
+    struct iovec bytes = {(void *)byte, 1};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = CMSG_SPACE(len)};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET, head->cmsg_type = kind, head->cmsg_len = CMSG_LEN(len);
+    memcpy(CMSG_DATA(head), more, len);
+    return sendmsg(socket, &message, 0);
+}
+
+// What came: how many bytes, and how long what came along with it is, which `control` has.
+static long comes(int socket, char *control, unsigned *room, int *flags) {
+    char some[64];
+    struct iovec bytes = {some, sizeof some};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = *room};
+    long len = recvmsg(socket, &message, MSG_DONTWAIT);
+    *room = message.msg_controllen, *flags = message.msg_flags;
+    return len;
+}
+
+static void along(void) {
+    char control[256];
+    unsigned room = sizeof control;
+    int ends[2], flags, on = 1, one = 1, packets = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    // What comes with a file is the last that comes at once.
+    CHECK(sends(ends[0], "a", SCM_RIGHTS, &one, 4) == 1 && write(ends[0], "b", 1) == 1 && sends(ends[0], "c", SCM_RIGHTS, &one, 4) == 1);
+    CHECK(write(ends[0], "d", 1) == 1 && comes(ends[1], control, &room, &flags) == 1 && room == CMSG_SPACE(4));
+    close(*(int *)CMSG_DATA((struct cmsghdr *)control));
+    room = sizeof control;
+    CHECK(comes(ends[1], control, &room, &flags) == 2 && room == CMSG_SPACE(4));
+    close(*(int *)CMSG_DATA((struct cmsghdr *)control));
+    room = sizeof control;
+    CHECK(comes(ends[1], control, &room, &flags) == 1 && room == 0);
+    // Who sends.
+    CHECK(setsockopt(ends[1], SOL_SOCKET, SO_PASSCRED, &on, 4) == 0 && write(ends[0], "x", 1) == 1);
+    room = sizeof control;
+    CHECK(comes(ends[1], control, &room, &flags) == 1 && room == CMSG_SPACE(12) && flags == 0);
+    struct cmsghdr *head = (void *)control;
+    struct ucred *who = (void *)CMSG_DATA(head);
+    CHECK(head->cmsg_type == SCM_CREDENTIALS && head->cmsg_len == CMSG_LEN(12) && who->pid == getpid() && who->uid == getuid() && who->gid == getgid());
+    CHECK(sends(ends[0], "x", SCM_RIGHTS, &one, 4) == 1);
+    room = sizeof control;
+    CHECK(comes(ends[1], control, &room, &flags) == 1 && room == CMSG_SPACE(12) + CMSG_SPACE(4) && flags == 0);
+    close(*(int *)CMSG_DATA((struct cmsghdr *)(control + CMSG_SPACE(12))));
+    CHECK(write(ends[0], "x", 1) == 1);
+    room = 20;
+    CHECK(comes(ends[1], control, &room, &flags) == 1 && room == 20 && flags == MSG_CTRUNC);
+    int status = -1;
+    pid_t pid = fork();
+    if (!pid) {
+        struct ucred other = {getpid(), 4321, 4321}, own = {getpid(), 1234, 1234};
+        if (setresgid(1234, 1234, 1234) || setresuid(1234, 1234, 1234)) _exit(1);
+        _exit(sends(ends[0], "x", SCM_CREDENTIALS, &other, 12) != -1 || errno != EPERM || sends(ends[0], "x", SCM_CREDENTIALS, &own, 12) != 1);
+    }
+    room = sizeof control;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0 && comes(ends[1], control, &room, &flags) == 1 && who->pid == pid && who->uid == 1234);
+    // When it came, and where to.
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof at;
+    CHECK(bind(packets, (void *)&at, len) == 0 && getsockname(packets, (void *)&at, &len) == 0);
+    CHECK(setsockopt(packets, IPPROTO_IP, IP_PKTINFO, &on, 4) == 0 && setsockopt(packets, SOL_SOCKET, SO_TIMESTAMP, &on, 4) == 0);
+    CHECK(sendto(packets, "x", 1, 0, (void *)&at, len) == 1);
+    room = sizeof control;
+    CHECK(comes(packets, control, &room, &flags) == 1 && room == CMSG_SPACE(16) + CMSG_SPACE(12));
+    struct timeval *when = (void *)CMSG_DATA(head);
+    CHECK(head->cmsg_type == SCM_TIMESTAMP && when->tv_usec < 1000000 && labs(time(0) - when->tv_sec) < 100);
+    struct in_pktinfo *where = (void *)CMSG_DATA((struct cmsghdr *)(control + CMSG_SPACE(16)));
+    CHECK(where->ipi_ifindex == 1 && where->ipi_addr.s_addr == htonl(INADDR_LOOPBACK));
+    close(ends[0]), close(ends[1]), close(packets);
+}
+
+// Connections at their ends.
+static void ends(void) {
+    char some[16];
+    int ends[2], listens, word;
+    struct sockaddr_storage from;
+    socklen_t len = sizeof from;
+    network(ends, &listens);
+    CHECK(write(ends[0], "hello", 5) == 5 && recvfrom(ends[1], some, sizeof some, 0, (void *)&from, &len) == 5 && len == 0);
+    // What was there before nobody hears any more is heard.
+    CHECK(write(ends[0], "abc", 3) == 3 && UNTIL(ioctl(ends[1], FIONREAD, &word) == 0 && word == 3));
+    CHECK(shutdown(ends[1], SHUT_RD) == 0 && recv(ends[1], some, sizeof some, MSG_DONTWAIT) == 3 && recv(ends[1], some, sizeof some, MSG_DONTWAIT) == 0);
+    FAILS(ioctl(listens, FIONREAD, &word), EINVAL);
+    close(ends[0]), close(ends[1]);
+    // Who cannot have one open more leaves it where it waits.
+    struct rlimit limit, old;
+    len = sizeof from;
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(getsockname(listens, (void *)&from, &len) == 0 && connect(ends[0], (void *)&from, len) == 0 && getrlimit(RLIMIT_NOFILE, &old) == 0);
+    limit = old, limit.rlim_cur = 3;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    FAILS(accept(listens, 0, 0), EMFILE);
+    setrlimit(RLIMIT_NOFILE, &old);
+    CHECK((ends[1] = accept(listens, 0, 0)) >= 0);
+    close(ends[0]), close(ends[1]);
+    // Who does not wait to be taken in is told later.
+    int many[6];
+    for (int i = 0; i < 6; i++) {
+        many[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        FAILS(connect(many[i], (void *)&from, len), EINPROGRESS);
+    }
+    for (int i = 0; i < 6; i++) close(many[i]);
+    close(listens);
+    // As many wait as was said, and one.
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "\0kept"};
+    listens = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(listens, (void *)&at, sizeof at) == 0 && listen(listens, 0) == 0);
+    for (int i = 0; i < 3; i++) many[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(connect(many[0], (void *)&at, sizeof at) == 0);
+    FAILS(connect(many[1], (void *)&at, sizeof at), EAGAIN);
+    CHECK(listen(listens, -1) == 0 && connect(many[1], (void *)&at, sizeof at) == 0 && connect(many[2], (void *)&at, sizeof at) == 0);
+    len = sizeof from;
+    CHECK((ends[0] = accept(listens, 0, 0)) >= 0 && write(ends[0], "x", 1) == 1 && recvfrom(many[0], some, 1, 0, (void *)&from, &len) == 1 && len == sizeof at);
+    FAILS(sendto(ends[0], "x", 1, 0, (void *)&at, sizeof at), EISCONN);
+    close(ends[0]), close(listens);
+    for (int i = 0; i < 3; i++) close(many[i]);
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && write(ends[0], "abc", 3) == 3);
+    len = sizeof from;
+    CHECK(recvfrom(ends[1], some, sizeof some, 0, (void *)&from, &len) == 3 && len == 0);
+    int alone = socket(AF_UNIX, SOCK_STREAM, 0), five = 5, got = 0;
+    FAILS(recv(alone, some, 1, MSG_DONTWAIT), EINVAL);
+    FAILS(sendto(alone, "x", 1, 0, (void *)&at, sizeof at), EOPNOTSUPP);
+    FAILS(setsockopt(alone, IPPROTO_TCP, TCP_NODELAY, &five, 4), EOPNOTSUPP);
+    len = 4;
+    CHECK(setsockopt(alone, SOL_SOCKET, SO_KEEPALIVE, &five, 4) == 0 && getsockopt(alone, SOL_SOCKET, SO_KEEPALIVE, &got, &len) == 0 && got == 1);
+    FAILS(setsockopt(alone, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 1000000}, sizeof(struct timeval)), EDOM);
+    len = -1;
+    FAILS(getsockopt(alone, SOL_SOCKET, SO_TYPE, &got, &len), EINVAL);
+    close(alone), close(ends[0]), close(ends[1]);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -116,6 +116,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn ioctl(&self, thread: &Thread, number: u64, what: u64, with: u64) -> Answer {
         const BYTES_TO_READ: u64 = 0x541b;
+        const BYTES_TO_SEND: u64 = 0x5411;
         const BYTES_OF_BLOCK: u64 = 2;
         let open = self.open_used(thread, number)?;
         match (what, &open.kind) {
@@ -131,6 +132,15 @@ impl<M: Machine> Linux<'_, M> {
             }
             (BYTES_TO_READ, Kind::Watches(watches)) => {
                 self.machine.write_user(with, &(watches.bytes() as u32).to_le_bytes()).map(|()| 0)
+            }
+            (BYTES_TO_READ, Kind::Socket(socket)) if socket.state.with(|state| state.waiting.is_some()) => {
+                Err(Errno::EINVAL)
+            }
+            // Of the network nothing waits to be sent.
+            (BYTES_TO_SEND, Kind::Socket(socket)) => {
+                let there = socket.peer().filter(|_| socket.family == crate::socket::UNIX);
+                let bytes = there.map_or(0, |peer| peer.inbox.len(true)) as u32;
+                self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
             }
             (BYTES_TO_READ, Kind::Socket(socket)) => {
                 let bytes = socket.inbox.len(socket.is_stream()) as u32;

@@ -12,6 +12,7 @@ use crate::mailbox::{Hears, MOST_URGENT, Mailbox};
 use crate::open::{Kind, Open, flag};
 use crate::process::Thread;
 use crate::signal::{Info, number};
+use crate::socket::Sender;
 use crate::sync::key_of;
 
 /// Messages that fit, and bytes of each: unless it is said, and at most.
@@ -145,7 +146,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             Some((_, Hears::Bytes(inbox, mut bytes))) => {
                 bytes[COOKIE - 1] = HAS_COME;
-                let _ = inbox.send(&bytes, &Arc::from([]), Vec::new(), false);
+                let _ = inbox.send(&bytes, &Sender::at(&Arc::from([])), Vec::new(), false);
                 self.changed(key_of(&*inbox));
             }
             Some((_, Hears::Nothing)) | None => {}

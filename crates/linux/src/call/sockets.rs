@@ -40,6 +40,8 @@ pub(super) struct Extra {
     flags: u64,
     to: Option<Vec<u8>>,
     files: Vec<Arc<Open>>,
+    /// As who it says that it sends: process, user and group.
+    who: Option<[u32; 3]>,
 }
 
 impl<M: Machine> Linux<'_, M> {

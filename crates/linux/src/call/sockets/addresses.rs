@@ -116,13 +116,9 @@ fn looked_for(kind: u32, port: u16, address: &[u8]) -> Name {
 
 /// With whom a socket shares its port. One that listens has it alone, unless ports are shared.
 fn sharing(socket: &Socket) -> u8 {
-    let is_set = |what: u32| {
-        socket.state.with(|state| {
-            state.options.get(&(1, what)).is_some_and(|word| word.iter().any(|&byte| byte != 0))
-        })
-    };
-    let address = if is_set(2) && socket.kind == kind::PACKETS { shares::ADDRESS } else { shares::NOBODY };
-    address | if is_set(15) { shares::PORT } else { shares::NOBODY }
+    let address =
+        if socket.is_set(1, 2) && socket.kind == kind::PACKETS { shares::ADDRESS } else { shares::NOBODY };
+    address | if socket.is_set(1, 15) { shares::PORT } else { shares::NOBODY }
 }
 
 impl<M: Machine> Linux<'_, M> {

@@ -24,7 +24,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         self.give_any_port(&socket)?;
-        let most = (most as i32).clamp(1, 4096) as usize;
+        let most = (most as u32).min(4096) as usize;
         socket.state.with(|state| match &mut state.waiting {
             Some((_, now)) => *now = most,
             none => *none = Some((alloc::collections::VecDeque::new(), most)),
@@ -108,7 +108,8 @@ impl<M: Machine> Linux<'_, M> {
             let taken = weak.upgrade().and_then(|listener| {
                 listener.state.with(|state| {
                     let (waiting, most) = state.waiting.as_mut()?;
-                    if waiting.len() > *most {
+                    // On the network who does not wait to be taken in has all the time that it takes.
+                    if waiting.len() > *most && !goes_on {
                         return Some(false);
                     }
                     waiting.push_back(theirs.clone());
@@ -148,6 +149,10 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let (open, socket) = self.socket_of(thread, number)?;
+        // Who cannot have it open takes in nobody.
+        if thread.process.files.with(|files| files.is_full()) {
+            return Err(Errno::EMFILE);
+        }
         if socket.kind == kind::PACKETS {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -189,7 +194,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOTCONN);
         }
         if how != 1 {
-            self.left.add_open(socket.empty());
+            socket.hears_no_more();
             self.changed(key_of(&*socket.inbox));
         }
         if let Some(peer) = peer.filter(|_| how != 0) {

@@ -3,15 +3,15 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::addresses::where_found;
 use super::{Extra, UNIX, message};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::network::as_seen;
-use crate::open::Open;
+use crate::network::{INET, INET6, as_seen};
 use crate::process::Thread;
-use crate::socket::kind;
+use crate::socket::{Received, Sender, Socket, kind};
 
 /// Open files that one message brings at most.
 const MOST_FILES: usize = 253;
@@ -25,11 +25,59 @@ struct Header {
     control_len: u64,
 }
 
+/// What goes along with bytes, by its kind: open files, and who sends.
+const FILES: u64 = 1;
+const WHO: u64 = 2;
+
+/// What is told besides bytes: its level, its kind, and what is said.
+type More = (u32, u32, Vec<u8>);
+
+/// The address of who has sent, as who receives is told: of a stream of the network none, and of who has none.
+fn seen(socket: &Socket, from: &Sender) -> Arc<[u8]> {
+    let is_told = if socket.family == UNIX { from.address.len() > 2 } else { !socket.is_stream() };
+    if is_told { as_seen(socket.family, &from.address) } else { Arc::from([]) }
+}
+
+/// What a socket's options have told of what was received: who sent it, when it came, and to which address.
+fn more_of(socket: &Socket, received: &Received, now: u64) -> Vec<More> {
+    const TIME: u32 = 29;
+    const FINE_TIME: u32 = 35;
+    /// Of the short addresses, and of the long ones; the option of these, and what is told.
+    const PLACE: u32 = 8;
+    const LONG_PLACE: (u32, u32) = (49, 50);
+    const LOOPBACK: u32 = 1;
+    let mut all = Vec::new();
+    if socket.family == UNIX && socket.is_set(1, 16) {
+        let who = received.from.who.iter().fold(Pack::default(), |all, &word| all.word(word));
+        all.push((1, WHO as u32, who.0));
+    }
+    if socket.kind != kind::PACKETS || !matches!(socket.family, INET | INET6) {
+        return all;
+    }
+    for (what, unit) in [(TIME, 1000), (FINE_TIME, 1)] {
+        if socket.is_set(1, what) {
+            let time = Pack::default().long(now / 1_000_000_000).long(now % 1_000_000_000 / unit);
+            all.push((1, what, time.0));
+        }
+    }
+    let place = where_found(&socket.own(), &received.from.address);
+    if socket.family == INET && socket.is_set(0, PLACE) && place.len() >= 8 {
+        let mut said = Pack::default().word(LOOPBACK).0;
+        said.extend([&place[4..8]; 2].concat());
+        all.push((0, PLACE, said));
+    }
+    if socket.family == INET6 && socket.is_set(41, LONG_PLACE.0) && place.len() >= 24 {
+        let said = [&place[8..24], &LOOPBACK.to_le_bytes()].concat();
+        all.push((41, LONG_PLACE.1, said));
+    }
+    all
+}
+
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn sendto(&self, thread: &Thread, [number, at, bytes, flags, to, len]: [u64; 6]) -> Answer {
         let (open, socket) = self.socket_of(thread, number)?;
         let to = if to == 0 { None } else { Some(self.load_address(to, len)?) };
-        self.send(thread, &open, &socket, &[(at, bytes)], Extra { flags, to, files: Vec::new() })
+        self.send(thread, &open, &socket, &[(at, bytes)], Extra { flags, to, ..Extra::default() })
     }
 
     pub(crate) fn recvfrom(
@@ -41,9 +89,7 @@ impl<M: Machine> Linux<'_, M> {
         let (done, received) = self.receive(thread, &open, &socket, &[(at, bytes)], flags)?;
         // Nobody wants them.
         self.left.add_open(received.files);
-        if socket.kind == kind::PACKETS {
-            self.store_address(&as_seen(socket.family, &received.from), to, len_at)?;
-        }
+        self.store_address(&seen(&socket, &received.from), to, len_at)?;
         Ok(if flags & message::CUT != 0 && !socket.is_stream() { received.whole as u64 } else { done })
     }
 
@@ -61,11 +107,11 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
-    /// The open files that a message takes along.
-    fn load_files(&self, thread: &Thread, header: &Header) -> Result<Vec<Arc<Open>>, Errno> {
-        let mut files = Vec::new();
+    /// What a message takes along: open files, and who sends it, which nobody but root may make up.
+    fn load_extra(&self, thread: &Thread, header: &Header) -> Result<Extra, Errno> {
+        let (mut files, mut who) = (Vec::new(), None);
         if header.control == 0 || header.control_len < 16 {
-            return Ok(files);
+            return Ok(Extra::default());
         }
         let mut control = alloc::vec![0; header.control_len.min(4096) as usize];
         self.machine.read_user(header.control, &mut control)?;
@@ -75,8 +121,24 @@ impl<M: Machine> Linux<'_, M> {
             let what = u64::from_le_bytes(head[8..].try_into().expect("8 bytes"));
             let end = usize::try_from(len).ok().and_then(|len| at.checked_add(len)).ok_or(Errno::EINVAL)?;
             let data = control.get(at + 16..end).ok_or(Errno::EINVAL)?;
+            if what == 1 | WHO << 32 {
+                let word = |at: usize| {
+                    data.get(at..at + 4).map(|it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]))
+                };
+                let (Some(pid), Some(user), Some(group), 12) = (word(0), word(4), word(8), data.len()) else {
+                    return Err(Errno::EINVAL);
+                };
+                let may = thread.process.owner.with(|owner| {
+                    let is_own = owner.users[..3].contains(&user) && owner.groups[..3].contains(&group);
+                    owner.is_root() || pid == thread.process.pid && is_own
+                });
+                if !may {
+                    return Err(Errno::EPERM);
+                }
+                who = Some([pid, user, group]);
+            }
             // The level of sockets, and the rights to files.
-            if what == 1 | 1 << 32 {
+            if what == 1 | FILES << 32 {
                 for number in data.chunks_exact(4) {
                     let number = u32::from_le_bytes(number.try_into().expect("4 bytes"));
                     files.push(self.open_file(thread, number.into())?);
@@ -87,7 +149,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             at = end.next_multiple_of(8);
         }
-        Ok(files)
+        Ok(Extra { files, who, ..Extra::default() })
     }
 
     pub(crate) fn sendmsg(&self, thread: &Thread, number: u64, at: u64, flags: u64) -> Answer {
@@ -97,8 +159,8 @@ impl<M: Machine> Linux<'_, M> {
             0 => None,
             name => Some(self.load_address(name, header.name_len.into())?),
         };
-        let files = if socket.family == UNIX { self.load_files(thread, &header)? } else { Vec::new() };
-        self.send(thread, &open, &socket, &header.buffers, Extra { flags, to, files })
+        let extra = if socket.family == UNIX { self.load_extra(thread, &header)? } else { Extra::default() };
+        self.send(thread, &open, &socket, &header.buffers, Extra { flags, to, ..extra })
     }
 
     pub(crate) fn recvmsg(&self, thread: &Thread, number: u64, at: u64, flags: u64) -> Answer {
@@ -110,15 +172,19 @@ impl<M: Machine> Linux<'_, M> {
             said |= message::CUT;
         }
         let mut name_len = 0;
-        if header.name != 0 && socket.kind == kind::PACKETS {
-            let from = as_seen(socket.family, &received.from);
+        if header.name != 0 {
+            let from = seen(&socket, &received.from);
             let len = from.len().min(header.name_len as usize);
             self.machine.write_user(header.name, &from[..len])?;
             name_len = from.len();
         }
-        let mut control_len = 0;
+        let (mut control_len, cut) = self.tell_more(&header, &more_of(&socket, &received, self.clock()))?;
+        if cut {
+            said |= message::CUT_CONTROL;
+        }
         if !received.files.is_empty() {
-            let room = if header.control == 0 { 0 } else { header.control_len.saturating_sub(16) / 4 };
+            let left = if header.control == 0 { 0 } else { header.control_len - control_len };
+            let room = left.saturating_sub(16) / 4;
             let cloexec = flags & message::CLOSE_ON_EXEC != 0;
             let mut numbers = Vec::new();
             for file in received.files.iter().take(room as usize) {
@@ -131,16 +197,36 @@ impl<M: Machine> Linux<'_, M> {
                 said |= message::CUT_CONTROL;
             }
             if !numbers.is_empty() {
-                control_len = 16 + 4 * numbers.len() as u64;
-                let head = Pack::default().long(control_len).word(1).word(1);
+                let len = 16 + 4 * numbers.len() as u64;
+                let head = Pack::default().long(len).word(1).word(FILES as u32);
                 let all = numbers.iter().fold(head, |all, &number| all.word(number));
-                self.machine.write_user(header.control, &all.0)?;
-                control_len = control_len.next_multiple_of(8).min(header.control_len);
+                self.machine.write_user(header.control + control_len, &all.0)?;
+                control_len += len.next_multiple_of(8).min(left);
             }
         }
         self.machine.write_user(at + 8, &(name_len as u32).to_le_bytes())?;
         self.machine.write_user(at + 40, &Pack::default().long(control_len).word(said as u32).0)?;
         Ok(if flags & message::CUT != 0 && !socket.is_stream() { received.whole as u64 } else { done })
+    }
+
+    /// Writes what is told besides the bytes; how long that is, and whether there was no room for all of it.
+    fn tell_more(&self, header: &Header, more: &[More]) -> Result<(u64, bool), Errno> {
+        let mut at = 0;
+        for (level, kind, said) in more {
+            let room = if header.control == 0 { 0 } else { header.control_len - at };
+            if room < 16 {
+                return Ok((at, true));
+            }
+            let len = (16 + said.len() as u64).min(room);
+            let head = Pack::default().long(len).word(*level).word(*kind).0;
+            let all = [head.as_slice(), &said[..len as usize - 16]].concat();
+            self.machine.write_user(header.control + at, &all)?;
+            at += len.next_multiple_of(8).min(room);
+            if len < 16 + said.len() as u64 {
+                return Ok((at, true));
+            }
+        }
+        Ok((at, false))
     }
 
     /// Several messages, until one fails: `each` does one of them.

@@ -9,7 +9,7 @@ use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::Thread;
-use crate::socket::Socket;
+use crate::socket::{Sender, Socket};
 use crate::sync::key_of;
 
 pub(super) const FAMILY: u16 = 16;
@@ -193,7 +193,7 @@ impl<M: Machine> Linux<'_, M> {
         let out = answers(&asked, number, socket.state.with(|state| state.asks_sockets));
         if !out.is_empty() {
             // Whoever does not read what comes loses it.
-            let _ = socket.inbox.send(&out, &address(0), Vec::new(), false);
+            let _ = socket.inbox.send(&out, &Sender::at(&address(0)), Vec::new(), false);
             self.changed(key_of(&*socket.inbox));
         }
         Ok(whole)

@@ -16,25 +16,36 @@ impl<M: Machine> Linux<'_, M> {
         /// Options and bytes of one that are kept.
         const MOST: usize = 64;
         const LONGEST: u64 = 16;
+        if socket.family == UNIX && level != 1 {
+            return Err(Errno::EOPNOTSUPP);
+        }
         // How long receives and sends wait; nothing that can be seen depends on the others, but what they are.
         if let (1, 20 | 21) = (level, what) {
             if len < 16 {
                 return Err(Errno::EINVAL);
             }
             let (seconds, micros) = (self.load_long(at)?, self.load_long(at + 8)?);
+            if micros >= 1_000_000 {
+                return Err(Errno::EDOM);
+            }
             let time = seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1000));
             socket.state.with(|state| state.times[what as usize - 20] = time);
             return Ok(0);
         }
         let mut value = alloc::vec![0; len.min(LONGEST) as usize];
         self.machine.read_user(at, &mut value)?;
-        if level == 1 && value.len() < 4 {
+        if (level == 1 || level == 6) && value.len() < 4 {
             return Err(Errno::EINVAL);
         }
         // Room is counted with what the kernel needs for itself.
         if let (1, 7 | 8) = (level, what) {
-            let room = u32::from_le_bytes([value[0], value[1], value[2], value[3]]).clamp(1152, 1 << 22);
+            let least = if what == 7 { 2304 } else { 1152 };
+            let room = u32::from_le_bytes([value[0], value[1], value[2], value[3]]).clamp(least, 1 << 22);
             value = (2 * room.min(crate::socket::ROOM as u32)).to_le_bytes().to_vec();
+        }
+        // What is on or off is 1 or 0.
+        if matches!((level, what), (1, 2 | 5 | 6 | 9 | 10 | 15 | 16 | 29 | 35) | (6, 1 | 3)) {
+            value = u32::from(value[..4] != [0; 4]).to_le_bytes().to_vec();
         }
         let key = (level as u32, what as u32);
         socket.state.with(|state| {
@@ -47,6 +58,9 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn getsockopt(&self, thread: &Thread, [number, level, what, to, len_at]: [u64; 5]) -> Answer {
         let (_, socket) = self.socket_of(thread, number)?;
+        if socket.family == UNIX && level != 1 {
+            return Err(Errno::EOPNOTSUPP);
+        }
         let word = |word: u32| Pack::default().word(word).0;
         let kept = socket.state.with(|state| state.options.get(&(level as u32, what as u32)).cloned());
         let value = match (level, what) {
@@ -68,7 +82,7 @@ impl<M: Machine> Linux<'_, M> {
                 _ => 0,
             })),
             // What was set is not kept.
-            (1, 2 | 5 | 6 | 9 | 10 | 12 | 15 | 16 | 29 | 34..=36 | 42 | 46) => word(0),
+            (1, 2 | 5 | 6 | 9..=12 | 15 | 16 | 29 | 34..=36 | 40 | 42 | 44..=46 | 60) => word(0),
             (1, 7 | 8) => word(crate::socket::ROOM as u32),
             // A byte is enough to be woken.
             (1, 18) => word(1),
@@ -115,7 +129,8 @@ impl<M: Machine> Linux<'_, M> {
             (0 | 41, _) if socket.family != UNIX => word(0),
             _ => return Err(Errno::ENOPROTOOPT),
         };
-        let room = self.load_word(len_at)? as usize;
+        let room = self.load_word(len_at)? as i32;
+        let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
         let len = value.len().min(room);
         self.machine.write_user(to, &value[..len])?;
         self.machine.write_user(len_at, &(len as u32).to_le_bytes()).map(|()| 0)

@@ -1,6 +1,5 @@
 //! Bytes on their way out of a socket.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::message;
@@ -31,7 +30,7 @@ impl<M: Machine> Linux<'_, M> {
             if socket.was_refused() {
                 return Err(Errno::ECONNREFUSED);
             }
-            return Err(Errno::ENOTCONN);
+            return Err(if stream && socket.family == UNIX { Errno::EINVAL } else { Errno::ENOTCONN });
         }
         let room: u64 = into.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
         let at_once = open.has(flag::NO_WAIT) || flags & message::NO_WAIT != 0;
@@ -41,7 +40,7 @@ impl<M: Machine> Linux<'_, M> {
             let bytes = if room > 0 { alloc::vec![byte] } else { Vec::new() };
             self.scatter(into, 0, &bytes)?;
             let whole = bytes.len();
-            return Ok((whole as u64, Received { bytes, whole, from: Arc::from([]), files: Vec::new() }));
+            return Ok((whole as u64, Received { bytes, whole, ..Received::nothing() }));
         }
         let until = self.until(socket, 0);
         let mut all: Option<Received> = None;
@@ -101,10 +100,7 @@ impl<M: Machine> Linux<'_, M> {
                 break;
             }
         }
-        Ok((
-            done,
-            all.unwrap_or(Received { bytes: Vec::new(), whole: 0, from: Arc::from([]), files: Vec::new() }),
-        ))
+        Ok((done, all.unwrap_or_else(Received::nothing)))
     }
 
     /// Up to so many bytes, once there are any.

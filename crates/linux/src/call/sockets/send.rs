@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::open::{Open, flag};
 use crate::process::Thread;
 use crate::signal::number;
-use crate::socket::{Broken, Inbox, Sent, Socket, kind};
+use crate::socket::{Broken, Inbox, Sender, Sent, Socket, kind};
 use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
@@ -36,7 +36,7 @@ impl<M: Machine> Linux<'_, M> {
         extra: Extra,
         load: &Load<'_>,
     ) -> Answer {
-        let Extra { flags, to, mut files } = extra;
+        let Extra { flags, to, mut files, who } = extra;
         if socket.family == super::netlink::FAMILY {
             return self.ask_netlink(thread, socket, from);
         }
@@ -44,6 +44,10 @@ impl<M: Machine> Linux<'_, M> {
         let whole: u64 = from.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
         if !stream && whole as usize > crate::socket::ROOM - 512 {
             return Err(Errno::EMSGSIZE);
+        }
+        // Whom a stream goes to is said by what it is connected to alone.
+        if stream && socket.family == UNIX && to.is_some() {
+            return Err(if socket.peer().is_some() { Errno::EISCONN } else { Errno::EOPNOTSUPP });
         }
         // A packet is one piece here, and one on its way.
         if !stream && !self.machine.has_piece(2 * whole) {
@@ -95,7 +99,9 @@ impl<M: Machine> Linux<'_, M> {
                 None => return Err(Errno::EDESTADDRREQ),
             },
         };
-        let own = socket.own();
+        let process = &thread.process;
+        let me = || process.owner.with(|owner| [process.pid, owner.users[0], owner.groups[0]]);
+        let own = Sender { address: socket.own(), who: who.unwrap_or_else(me) };
         if !files.is_empty() {
             self.left.flights.send(&files);
         }
