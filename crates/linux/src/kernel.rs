@@ -507,6 +507,13 @@ impl<'p, M: Machine> Linux<'p, M> {
         thread.deadline.with(Option::take).unwrap_or_else(|| self.now().saturating_add(ns))
     }
 
+    /// A wait has been interrupted that ends then: a handler makes it fail, and if none runs, since another thread has taken the signal, it is
+    /// made again and ends when it would have ended.
+    pub(crate) fn unless_handled(thread: &Thread, until: Option<u64>) -> Errno {
+        thread.deadline.with(|at| *at = until);
+        UNLESS_HANDLED
+    }
+
     /// Waits until `ready`, whatever signals come, but for one that ends the thread.
     pub(crate) fn wait_to_the_death(&self, thread: &Thread, key: WaitKey, mut ready: impl FnMut() -> bool) {
         // Each signal wakes it, and it looks.

@@ -2,6 +2,7 @@
 // for whoever waits. A line for each part with how many checks failed.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -11,7 +12,9 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/resource.h>
+#include <sys/sem.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -356,8 +359,58 @@ static void ends(void) {
     close(alone), close(ends[0]), close(ends[1]);
 }
 
+static __thread volatile int mine;
+static volatile int over;
+static void count_mine(int signal) { mine += signal > 0; }
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+// A wait that ends by a signal has had a handler run in its own thread, whoever else was awake; and the next wait takes as long as it is to.
+static void *waits(void *which) {
+    int kind = *(int *)which, set = epoll_create1(0), sems = semget(IPC_PRIVATE, 1, 0600), queue = msgget(IPC_PRIVATE, 0600), word = 0;
+    sigset_t none;
+    sigemptyset(&none), sigaddset(&none, SIGUSR2);
+    while (!over) {
+        struct timespec soon = {0, 3000000}, at;
+        struct epoll_event event;
+        struct sembuf less = {0, -1, 0};
+        int before = mine;
+        errno = 0;
+        if (kind == 0) epoll_wait(set, &event, 1, 3);
+        if (kind == 1) semtimedop(sems, &less, 1, &soon);
+        if (kind == 2) sigtimedwait(&none, 0, &soon);
+        if (kind == 3) {
+            clock_gettime(CLOCK_MONOTONIC, &at);
+            at.tv_nsec += 3000000;
+            if (at.tv_nsec >= 1000000000) at.tv_sec++, at.tv_nsec -= 1000000000;
+            syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0, &at, 0, -1);
+        }
+        CHECK(errno != EINTR || mine != before);
+        double begin = now();
+        soon = (struct timespec){0, 2000000};
+        CHECK(nanosleep(&soon, 0) != 0 || now() - begin >= 0.002);
+    }
+    semctl(sems, 0, IPC_RMID), msgctl(queue, IPC_RMID, 0), close(set);
+    return 0;
+}
+
+static void waiters(void) {
+    pthread_t all[8];
+    int kinds[8];
+    struct sigaction action = {.sa_handler = count_mine};
+    sigaction(SIGUSR1, &action, 0);
+    for (int i = 0; i < 8; i++) kinds[i] = i % 4, pthread_create(&all[i], 0, waits, &kinds[i]);
+    for (int i = 0; i < 4000; i++) kill(getpid(), SIGUSR1), usleep(50);
+    over = 1;
+    for (int i = 0; i < 8; i++) pthread_join(all[i], 0);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}, {"waiters", waiters}};
     PLAY(parts, count, arguments);
     return 0;
 }

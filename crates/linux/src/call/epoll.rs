@@ -86,7 +86,7 @@ impl<M: Machine> Linux<'_, M> {
         if let Some(mask) = mask {
             self.mask_meanwhile(thread, mask);
         }
-        let until = time.map(|time| self.now().saturating_add(time));
+        let until = time.map(|time| self.end_of_wait(thread, time));
         let mut found = alloc::vec::Vec::new();
         let how = self.watch(
             thread,
@@ -102,7 +102,7 @@ impl<M: Machine> Linux<'_, M> {
             },
         );
         if how == Waited::Interrupted {
-            return Err(Errno::EINTR);
+            return Err(Self::unless_handled(thread, until));
         }
         let all = found.iter().fold(Pack::default(), |all, &(events, data)| all.word(events).long(data));
         self.machine.write_user(to, &all.0)?;

@@ -58,7 +58,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         let until = match time {
             0 => None,
-            at => Some(self.now().saturating_add(self.time(at)?)),
+            at => Some(self.end_of_wait(thread, self.time(at)?)),
         };
         let mut bytes = alloc::vec![0; 6 * count as usize];
         self.machine.read_user(at, &mut bytes)?;
@@ -86,7 +86,7 @@ impl<M: Machine> Linux<'_, M> {
             match (set.leave(ticket), how) {
                 (Some(answer), _) => answer?,
                 (None, Waited::Late) => return Err(Errno::EAGAIN),
-                (None, _) => return Err(Errno::EINTR),
+                (None, _) => return Err(Self::unless_handled(thread, until)),
             }
         }
         self.machine.wake(key_of(&*set));
@@ -199,7 +199,7 @@ impl<M: Machine> Linux<'_, M> {
                 sent != Ok(false)
             });
             if how != Waited::Ready {
-                return Err(Errno::EINTR);
+                return Err(Self::unless_handled(thread, None));
             }
         }
         sent?;
@@ -228,7 +228,7 @@ impl<M: Machine> Linux<'_, M> {
                 found != Ok(None)
             });
             if how != Waited::Ready {
-                return Err(Errno::EINTR);
+                return Err(Self::unless_handled(thread, None));
             }
         }
         let Message { kind, bytes: text } = found?.ok_or(Errno::ENOMSG)?;

@@ -159,14 +159,14 @@ impl<M: Machine> Linux<'_, M> {
         if least < 0 || most < least {
             return Err(Errno::EINVAL);
         }
-        let until = if time == 0 { None } else { Some(self.now().saturating_add(self.time(time)?)) };
+        let until = if time == 0 { None } else { Some(self.end_of_wait(thread, self.time(time)?)) };
         let mut found = context.take(most.min(MOST as i64) as usize);
         let how = self.wait(thread, key_of(&*context), until, || {
             found.extend(context.take((most as usize).saturating_sub(found.len())));
             found.len() as i64 >= least || self.context(thread, id).is_err()
         });
         if how == Waited::Interrupted && found.is_empty() {
-            return Err(Errno::EINTR);
+            return Err(Self::unless_handled(thread, until));
         }
         for (index, event) in (0..).zip(&found) {
             let all = Pack::default().long(event.data).long(event.at).long(event.answer as u64).long(0);

@@ -94,7 +94,7 @@ impl<M: Machine> Linux<'_, M> {
         let set = self.load_long(set)? & !ALWAYS;
         let until = match time {
             0 => None,
-            at => Some(self.now().saturating_add(self.time(at)?)),
+            at => Some(self.end_of_wait(thread, self.time(at)?)),
         };
         let there = || {
             let pending =
@@ -120,8 +120,10 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 Ok(found.signal.into())
             }
-            Waited::Late => Err(Errno::EAGAIN),
-            Waited::Interrupted => Err(Errno::EINTR),
+            Waited::Interrupted if until.is_none_or(|until| self.now() < until) => {
+                Err(Self::unless_handled(thread, until))
+            }
+            Waited::Late | Waited::Interrupted => Err(Errno::EAGAIN),
         }
     }
 
