@@ -7,6 +7,7 @@ mod grow;
 mod inherit;
 mod limits;
 mod lock;
+mod nodes;
 mod rearrange;
 
 use alloc::sync::Arc;
@@ -585,68 +586,5 @@ impl<M: Machine> Linux<'_, M> {
             }
         }
         if whole { Ok(0) } else { Err(Errno::ENOMEM) }
-    }
-
-    /// Where memory is to be had from: there is one node, and it may be any that has this one.
-    pub(crate) fn set_policy(&self, thread: &Thread, of_range: bool, all: [u64; 6]) -> Answer {
-        const HIGHEST: u64 = 6;
-        /// Of these no node need be named.
-        const USUAL: u64 = 0;
-        const PREFERRED: u64 = 1;
-        const LOCAL: u64 = 4;
-        let [mode, mask, bits] = if of_range { [all[2], all[3], all[4]] } else { [all[0], all[1], all[2]] };
-        let mode = mode & !0xe000;
-        if mode > HIGHEST {
-            return Err(Errno::EINVAL);
-        }
-        let first = if mask == 0 || bits == 0 { 0 } else { self.load_long(mask)? };
-        let fits = match mode {
-            USUAL | LOCAL => first == 0,
-            PREFERRED => first <= 1,
-            _ => first & 1 != 0,
-        };
-        if !fits {
-            return Err(Errno::EINVAL);
-        }
-        if of_range {
-            let range = range(all[0], all[1])?;
-            let memory = thread.memory();
-            let covers =
-                memory.layout.with(self.machine, |layout| range.is_empty() || layout.areas.covers(&range));
-            return if covers { Ok(0) } else { Err(Errno::EFAULT) };
-        }
-        let kept = mode as u32 | (first as u32 & 1) << 16;
-        thread.process.policy.store(kept, Ordering::Relaxed);
-        Ok(0)
-    }
-
-    pub(crate) fn get_policy(&self, thread: &Thread, [mode, mask, bits, at, flags, _]: [u64; 6]) -> Answer {
-        const NODE: u64 = 1;
-        const AT: u64 = 2;
-        const ALLOWED: u64 = 4;
-        if flags & !(NODE | AT | ALLOWED) != 0 || flags & AT == 0 && at != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let kept = thread.process.policy.load(Ordering::Relaxed);
-        let (now, nodes) = match flags {
-            ALLOWED => (0, 1),
-            flags if flags & NODE != 0 => (0, 0),
-            flags if flags & AT != 0 => (0, 0),
-            _ => (kept & 0xffff, kept >> 16),
-        };
-        if flags & AT != 0
-            && !thread.memory().layout.with(self.machine, |layout| layout.areas.at(at).is_some())
-        {
-            return Err(Errno::EFAULT);
-        }
-        if mode != 0 {
-            self.machine.write_user(mode, &now.to_le_bytes())?;
-        }
-        if mask != 0 && bits != 0 {
-            let mut set = alloc::vec![0; (bits.div_ceil(64) * 8).min(4096) as usize];
-            set[0] = nodes as u8;
-            self.machine.write_user(mask, &set)?;
-        }
-        Ok(0)
     }
 }

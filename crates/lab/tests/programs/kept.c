@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -369,7 +370,7 @@ static double now(void) {
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-// A wait that ends by a signal has had a handler run in its own thread, whoever else was awake; and the next wait takes as long as it is to.
+// A wait at a word that ends by a signal has had a handler run in its own thread, whoever else was awake; and the next wait takes as long as it is to.
 static void *waits(void *which) {
     int kind = *(int *)which, set = epoll_create1(0), sems = semget(IPC_PRIVATE, 1, 0600), queue = msgget(IPC_PRIVATE, 0600), word = 0;
     sigset_t none;
@@ -389,7 +390,7 @@ static void *waits(void *which) {
             if (at.tv_nsec >= 1000000000) at.tv_sec++, at.tv_nsec -= 1000000000;
             syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 0, &at, 0, -1);
         }
-        CHECK(errno != EINTR || mine != before);
+        CHECK(kind != 3 || errno != EINTR || mine != before);
         double begin = now();
         soon = (struct timespec){0, 2000000};
         CHECK(nanosleep(&soon, 0) != 0 || now() - begin >= 0.002);
@@ -409,8 +410,57 @@ static void waiters(void) {
     for (int i = 0; i < 8; i++) pthread_join(all[i], 0);
 }
 
+// What is seldom asked of clocks, turns, children and nodes.
+static void seldom(void) {
+    struct timespec soon = {0, 700000000}, turn = {9, 9};
+    alarm(10), nanosleep(&soon, 0);
+    CHECK(alarm(0) == 9);
+    soon = (struct timespec){0, 1000};
+    for (int clock = CLOCK_MONOTONIC_RAW; clock <= CLOCK_MONOTONIC_COARSE; clock++) {
+        timer_t timer;
+        FAILS(syscall(SYS_clock_nanosleep, clock, 0, &soon, 0), EOPNOTSUPP);
+        FAILS(timer_create(clock, 0, &timer), EOPNOTSUPP);
+    }
+    FAILS(syscall(SYS_clock_nanosleep, CLOCK_THREAD_CPUTIME_ID, 0, &soon, 0), EOPNOTSUPP);
+    FAILS(syscall(SYS_clock_nanosleep, 99, 0, &soon, 0), EINVAL);
+    FAILS(sched_rr_get_interval(-1, &turn), EINVAL);
+    FAILS(sched_rr_get_interval(9999999, &turn), ESRCH);
+    FAILS(sched_getparam(0, 0), EINVAL);
+    struct sched_param high = {5}, usual = {0};
+    if (sched_setscheduler(0, SCHED_RR, &high) == 0) CHECK(sched_rr_get_interval(0, &turn) == 0 && turn.tv_sec == 0 && turn.tv_nsec > 0);
+    if (sched_setscheduler(0, SCHED_FIFO, &high) == 0) CHECK(sched_rr_get_interval(0, &turn) == 0 && turn.tv_nsec == 0);
+    CHECK(sched_setscheduler(0, SCHED_OTHER, &usual) == 0);
+    FAILS(waitid(P_ALL, 0, 0, WEXITED | 0x10000), EINVAL);
+    FAILS(waitid(P_ALL, 0, 0, WEXITED), ECHILD);
+    FAILS(setpgid(0, -1), EINVAL);
+    int place[2] = {9, 9};
+    struct timeval time;
+    CHECK(syscall(SYS_gettimeofday, &time, place) == 0 && !place[0] && !place[1]);
+    char *pages = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pages[0] = 1;
+    void *all[] = {pages, pages + 4096};
+    int status[2] = {99, 99}, self = syscall(SYS_pidfd_open, getpid(), 0);
+    CHECK(syscall(SYS_move_pages, 0, 2, all, 0, status, 0) == 0 && status[0] == 0 && status[1] == -ENOENT);
+    FAILS(syscall(SYS_move_pages, 0, 2, all, 0, status, 1), EINVAL);
+    FAILS(syscall(SYS_move_pages, 9999999, 2, all, 0, status, 0), ESRCH);
+    FAILS(syscall(SYS_process_mrelease, self, 1), EINVAL);
+    FAILS(syscall(SYS_process_mrelease, self, 0), EINVAL);
+    FAILS(syscall(SYS_process_mrelease, -1, 0), EBADF);
+    CHECK(munmap(pages, 8192) == 0);
+    int stream = socket(AF_INET, SOCK_STREAM, 0), hops = 0;
+    socklen_t len = sizeof hops;
+    char how[16];
+    CHECK(getsockopt(stream, IPPROTO_IP, IP_TTL, &hops, &len) == 0 && hops == 64);
+    struct tcp_info info;
+    len = sizeof info;
+    CHECK(getsockopt(stream, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 && len > 100 && info.tcpi_state == TCP_CLOSE);
+    len = sizeof how;
+    CHECK(getsockopt(stream, IPPROTO_TCP, TCP_CONGESTION, how, &len) == 0 && len == 16 && !how[15]);
+    close(stream), close(self);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}, {"waiters", waiters}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}, {"waiters", waiters}, {"seldom", seldom}};
     PLAY(parts, count, arguments);
     return 0;
 }

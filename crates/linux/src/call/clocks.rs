@@ -20,6 +20,9 @@ impl<M: Machine> Linux<'_, M> {
         const NOTHING: u32 = 1;
         const THREAD: u32 = 4;
         self.clock_of(thread, clock)?;
+        if matches!(clock as u32, 4..=6) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         let process = &thread.process;
         let (value, signal, how, tid) = match event {
             0 => (None, number::ALARM, SIGNAL, 0),

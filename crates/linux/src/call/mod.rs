@@ -331,6 +331,7 @@ pub fn call<M: Machine>(
         n::sched_setscheduler => {
             linux.scheduling(thread, a, Some((Some(b as u32), linux.load_word(c)?))).map(|_| 0)
         }
+        n::sched_getparam if b == 0 => Err(Errno::EINVAL),
         n::sched_getparam => {
             let (_, priority) = linux.scheduling(thread, a, None)?;
             linux.machine.write_user(b, &priority.to_le_bytes()).map(|()| 0)
@@ -392,13 +393,14 @@ pub fn call<M: Machine>(
         n::adjtimex => linux.adjtimex(a),
         n::clock_adjtime => linux.adjtimex(b),
         n::clock_getres => linux.clock_getres(thread, a, b),
-        n::gettimeofday => linux.gettimeofday(a),
+        n::gettimeofday => linux.gettimeofday(a, b),
         n::time => linux.time_of_day(a),
         n::nanosleep => linux.sleep(thread, [1, 0, a, b]),
         n::clock_nanosleep => linux.sleep(thread, [a, b, c, d]),
         n::alarm => linux
             .set_alarm(thread, u64::from(a as u32) * 1_000_000_000, 0)
-            .map(|(left, _)| left.div_ceil(1_000_000_000)),
+            // The nearest second, but not none of what is left.
+            .map(|(left, _)| ((left + 500_000_000) / 1_000_000_000).max(left.min(1))),
         n::setitimer => linux.setitimer(thread, a, b, c),
         n::getitimer => linux.getitimer(thread, a, b),
 
@@ -463,7 +465,7 @@ pub fn call<M: Machine>(
         n::keyctl => linux.keyctl(thread, [a, b, c, d, e]),
         n::ptrace => linux.ptrace(thread, [a, b, c, d]),
         n::ioprio_get | n::ioprio_set => linux.io_priority(thread, [a, b, c], number == n::ioprio_set),
-        n::sched_rr_get_interval => linux.machine.write_user(b, &[0; 16]).map(|()| 0),
+        n::sched_rr_get_interval => linux.get_turn(thread, a, b),
         // How addresses are chosen, and the like: one way only. It is kept.
         n::personality if a as u32 == u32::MAX => Ok(process.personality.load(Ordering::Relaxed).into()),
         n::personality => Ok(process.personality.swap(a as u32, Ordering::Relaxed).into()),
@@ -472,6 +474,12 @@ pub fn call<M: Machine>(
         // There is one node.
         n::set_mempolicy | n::mbind => linux.set_policy(thread, number == n::mbind, all),
         n::get_mempolicy => linux.get_policy(thread, all),
+        n::move_pages => linux.move_pages(thread, all),
+        // From the only node to the only node.
+        n::migrate_pages => linux.process_of(thread, a).map(|_| 0),
+        n::set_mempolicy_home_node if d != 0 || c != 0 => Err(Errno::EINVAL),
+        n::set_mempolicy_home_node => Ok(0),
+        n::process_mrelease => linux.process_mrelease(thread, a, b),
         // What nobody may who has not got the machine for itself.
         n::mount
         | n::umount2
@@ -492,7 +500,18 @@ pub fn call<M: Machine>(
         | n::ioperm
         | n::syslog
         | n::fanotify_init
-        | n::open_by_handle_at => Err(Errno::EPERM),
+        | n::open_by_handle_at
+        | n::fsopen
+        | n::fspick
+        | n::fsmount
+        | n::fsconfig
+        | n::open_tree
+        | n::move_mount
+        | n::mount_setattr
+        | n::quotactl_fd
+        | n::kexec_file_load => Err(Errno::EPERM),
+        // None of their sets can be made, nor their rings.
+        n::fanotify_mark | n::io_uring_enter | n::io_uring_register => Err(Errno::EBADF),
         n::unshare => linux.unshare(a),
         n::name_to_handle_at => Err(Errno::EOPNOTSUPP),
         // What no Linux answers any more, or only one that is newer than most, or was told to: whoever asks does without.

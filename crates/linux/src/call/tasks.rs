@@ -359,7 +359,7 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    fn process_of(&self, thread: &Thread, pid: u64) -> Result<Arc<Process>, Errno> {
+    pub(crate) fn process_of(&self, thread: &Thread, pid: u64) -> Result<Arc<Process>, Errno> {
         if pid == 0 {
             return Ok(thread.process.clone());
         }

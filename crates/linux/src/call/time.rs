@@ -107,11 +107,15 @@ impl<M: Machine> Linux<'_, M> {
         Ok(0)
     }
 
-    pub(crate) fn gettimeofday(&self, to: u64) -> Answer {
+    /// The time, and how far from it that of the place is: not at all.
+    pub(crate) fn gettimeofday(&self, to: u64, place: u64) -> Answer {
         let now = self.clock();
         if to != 0 {
             let packed = Pack::default().long(now / 1_000_000_000).long(now % 1_000_000_000 / 1000);
             self.machine.write_user(to, &packed.0)?;
+        }
+        if place != 0 {
+            self.machine.write_user(place, &[0; 8])?;
         }
         Ok(0)
     }
@@ -126,8 +130,12 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn sleep(&self, thread: &Thread, [clock, flags, time, left]: [u64; 4]) -> Answer {
         const ABSOLUTE: u64 = 1;
-        let time = self.time(time)?;
         let now = self.clock_of(thread, clock)?;
+        // Clocks that are only read, and what a thread itself uses, which it does not while it sleeps.
+        if matches!(clock as u32, 3..=6) {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let time = self.time(time)?;
         let ns = if flags & ABSOLUTE != 0 { time.saturating_sub(now) } else { time };
         let until = self.end_of_wait(thread, ns);
         if ns == 0 {

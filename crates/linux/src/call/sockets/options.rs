@@ -115,17 +115,34 @@ impl<M: Machine> Linux<'_, M> {
                 2 => 32_741,
                 _ => 32_732,
             }),
+            // How packets are held back where there are too many; and what is known of a connection: its state, and that nothing is lost.
+            (6, 13) if socket.is_stream() => b"cubic\0\0\0\0\0\0\0\0\0\0\0".to_vec(),
+            (6, 11) if socket.is_stream() => {
+                let listens = socket.state.with(|state| state.waiting.is_some());
+                let state = if listens {
+                    10
+                } else if socket.peer().is_some() {
+                    1
+                } else {
+                    7
+                };
+                Pack::default().word(state).zeros_to(232).0
+            }
             (6, what) if socket.family != UNIX && socket.is_stream() => word(match what {
                 // When and how often it is asked whether the other end is there, how often a connection is tried, whether receipts go at once.
                 4 => 7200,
                 5 => 75,
                 6 => 9,
                 7 => 6,
+                8 => 60,
                 12 => 1,
                 _ => 0,
             }),
             // Options that go along with each packet: there are none.
             (0, 4) if socket.family != UNIX => Vec::new(),
+            // Over how many machines packets go; to many, and back to who sends them.
+            (0, 2) | (41, 16) if socket.family != UNIX => word(64),
+            (0, 10 | 33 | 34) | (41, 18 | 19) if socket.family != UNIX => word(1),
             (0 | 41, _) if socket.family != UNIX => word(0),
             _ => return Err(Errno::ENOPROTOOPT),
         };

@@ -15,6 +15,9 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn set_group(&self, thread: &Thread, pid: u64, group: u64) -> Answer {
         let me = &thread.process;
+        if (group as i32) < 0 {
+            return Err(Errno::EINVAL);
+        }
         let process = self.process_of(thread, u64::from(pid as u32))?;
         if pid as i32 > 0 && process.pid != me.pid && process.parent.load(Ordering::SeqCst) != me.pid {
             return Err(Errno::ESRCH);

@@ -57,6 +57,22 @@ impl<M: Machine> Linux<'_, M> {
         thread.process.files.with(|files| files.add(open, true, 0))
     }
 
+    /// The memory of a process that is about to end is given back: it is when it ends.
+    pub(crate) fn process_mrelease(&self, thread: &Thread, number: u64, flags: u64) -> Answer {
+        if flags as u32 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let process = match &self.open_file(thread, number)?.kind {
+            Kind::Process(process) => process.clone(),
+            _ => return Err(Errno::EBADF),
+        };
+        match process.dying.load(Ordering::SeqCst) {
+            0 => Err(Errno::EINVAL),
+            _ if process.ended.load(Ordering::SeqCst) != 0 => Err(Errno::ESRCH),
+            _ => Ok(0),
+        }
+    }
+
     pub(crate) fn pidfd_send_signal(
         &self,
         thread: &Thread,

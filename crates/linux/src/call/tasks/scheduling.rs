@@ -169,6 +169,15 @@ impl<M: Machine> Linux<'_, M> {
         Ok((old, old_priority))
     }
 
+    /// How long a thread runs before others of its priority do: of those that take turns.
+    pub(crate) fn get_turn(&self, thread: &Thread, tid: u64, to: u64) -> Answer {
+        const IN_TURN: u32 = 2;
+        const TURN: u64 = 100_000_000;
+        let (how, _) = self.scheduling(thread, tid, None)?;
+        let turn = if how & !RESET == IN_TURN { TURN } else { 0 };
+        self.machine.write_user(to, &Pack::default().time(turn).0).map(|()| 0)
+    }
+
     pub(crate) fn getcpu(&self, cpu: u64, node: u64) -> Answer {
         let here = u32::from(self.machine.this_cpu().0);
         for (at, value) in [(cpu, here), (node, 0)] {

@@ -215,7 +215,11 @@ impl<M: Machine> Linux<'_, M> {
             3 => self.process_behind(thread, id)?.pid as i32,
             _ => return Err(Errno::EINVAL),
         };
-        if options & (children::ENDED | children::STOPPED | children::GO_ON) == 0 {
+        const WHAT: u64 = children::ENDED | children::STOPPED | children::GO_ON;
+        let options = u64::from(options as u32);
+        if options & WHAT == 0
+            || options & !(WHAT | children::AT_ONCE | children::LEAVE | children::WHOSE) != 0
+        {
             return Err(Errno::EINVAL);
         }
         let Some(heard) = self.wait_for_child(thread, meant, options)? else {
