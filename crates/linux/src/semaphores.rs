@@ -163,6 +163,11 @@ impl Set {
         self.0.with(|state| state.values.all.len())
     }
 
+    /// Something about it has changed.
+    pub fn touch(&self, now: u64) {
+        self.0.with(|state| state.times[1] = now);
+    }
+
     /// When it was last used, and changed.
     pub fn times(&self) -> [u64; 2] {
         self.0.with(|state| state.times)

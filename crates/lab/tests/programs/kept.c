@@ -459,8 +459,57 @@ static void seldom(void) {
     close(stream), close(self);
 }
 
+// Who may use semaphores and messages by number.
+static void rights(void) {
+    struct semid_ds set;
+    struct msqid_ds kept;
+    union { int value; struct semid_ds *set; } with = {.set = &set};
+    int key = 0x6b0000 | (getpid() & 0xffff), sems = semget(key, 1, IPC_CREAT | 0640), queue = msgget(key, IPC_CREAT | 0640), status = -1;
+    CHECK(semctl(sems, 0, IPC_STAT, with) == 0 && set.sem_perm.mode == 0640 && set.sem_perm.uid == geteuid() && set.sem_perm.__key == key);
+    CHECK(msgctl(queue, IPC_STAT, &kept) == 0 && kept.msg_perm.mode == 0640 && kept.msg_perm.cuid == geteuid());
+    for (int turn = 0; turn < 2; turn++) {
+        pid_t pid = fork();
+        if (!pid) {
+            struct { long kind; char text[4]; } message = {1, "abc"};
+            struct sembuf more = {0, 1, 0}, looks = {0, 0, 0}, behind = {5, 1, 0};
+            wrong = 0;
+            CHECK(setresgid(2000, 2000, 2000) == 0 && setresuid(2000, 2000, 2000) == 0 && semget(key, 1, 0) == sems);
+            FAILS(semget(key, 5, 0), EINVAL);
+            FAILS(semget(key, 1, IPC_CREAT | IPC_EXCL | 0600), EEXIST);
+            FAILS(semop(sems, &behind, 1), EFBIG);
+            if (turn) {
+                // It is given to them.
+                CHECK(semget(key, 1, 0600) == sems && semop(sems, &more, 1) == 0 && semctl(sems, 0, GETVAL) == 1 && semctl(sems, 0, SETVAL, 0) == 0);
+                CHECK(msgsnd(queue, &message, 4, IPC_NOWAIT) == 0 && msgrcv(queue, &message, 4, 0, IPC_NOWAIT) == 4);
+                CHECK(semctl(sems, 0, IPC_RMID) == 0 && msgctl(queue, IPC_RMID, 0) == 0);
+                _exit(wrong);
+            }
+            FAILS(semget(key, 1, 0600), EACCES);
+            FAILS(semop(sems, &more, 1), EACCES);
+            FAILS(semop(sems, &looks, 1), EACCES);
+            FAILS(semctl(sems, 0, GETVAL), EACCES);
+            FAILS(semctl(sems, 0, SETVAL, 1), EACCES);
+            FAILS(semctl(sems, 0, IPC_STAT, with), EACCES);
+            FAILS(semctl(sems, 0, IPC_SET, with), EPERM);
+            FAILS(semctl(sems, 0, IPC_RMID), EPERM);
+            FAILS(msgget(key, 0600), EACCES);
+            FAILS(msgsnd(queue, &message, 4, IPC_NOWAIT), EACCES);
+            FAILS(msgrcv(queue, &message, 4, 0, IPC_NOWAIT), EACCES);
+            FAILS(msgctl(queue, IPC_STAT, &kept), EACCES);
+            FAILS(msgctl(queue, IPC_RMID, 0), EPERM);
+            _exit(wrong);
+        }
+        CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+        set.sem_perm.uid = kept.msg_perm.uid = 2000, set.sem_perm.mode = kept.msg_perm.mode = 0600;
+        if (!turn) CHECK(semctl(sems, 0, IPC_SET, with) == 0 && msgctl(queue, IPC_SET, &kept) == 0 && semctl(sems, 0, IPC_STAT, with) == 0);
+        if (!turn) CHECK(set.sem_perm.mode == 0600 && set.sem_perm.uid == 2000 && set.sem_perm.cuid == geteuid());
+    }
+    FAILS(semctl(sems, 0, GETVAL), EINVAL);
+    FAILS(msgctl(queue, IPC_STAT, &kept), EINVAL);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}, {"waiters", waiters}, {"seldom", seldom}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}, {"waiters", waiters}, {"seldom", seldom}, {"rights", rights}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -8,8 +8,9 @@ use crate::kernel::{Linux, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::messages::{LONGEST, Message, Queue};
-use crate::numbered::MOST;
-use crate::process::{Process, Thread};
+use crate::numbered::{MOST, Rights};
+use crate::process::{Owner, Process, Thread};
+use crate::rights::{READ, WRITE};
 use crate::semaphores::{HIGHEST, Set, Step};
 use crate::sync::key_of;
 
@@ -23,9 +24,12 @@ const MOST_STEPS: u64 = 500;
 /// Does not wait.
 const AT_ONCE: u64 = 0o4000;
 
-/// Whose it is, and who may use it: all may.
-fn rights(key: u32) -> Pack {
-    Pack::default().word(key).word(0).word(0).word(0).word(0).word(0o666).zeros_to(48)
+/// Whose it is, and who may use it.
+fn told(key: u32, Rights { owner, maker, mode }: &Rights) -> Pack {
+    [key, owner[0], owner[1], maker[0], maker[1], *mode]
+        .iter()
+        .fold(Pack::default(), |all, &word| all.word(word))
+        .zeros_to(48)
 }
 
 impl<M: Machine> Linux<'_, M> {
@@ -33,7 +37,19 @@ impl<M: Machine> Linux<'_, M> {
         self.clock() / 1_000_000_000
     }
 
-    pub(crate) fn semget(&self, key: u64, count: u64, flags: u64) -> Answer {
+    /// For whom a process acts.
+    fn who(thread: &Thread) -> Owner {
+        thread.process.owner.with(|owner| owner.clone())
+    }
+
+    /// What somebody says of whose it is and who may use it.
+    fn load_rights(&self, at: u64, now: &Rights) -> Result<Rights, Errno> {
+        let [user, group, mode] =
+            [self.load_word(at + 4)?, self.load_word(at + 8)?, self.load_word(at + 20)?];
+        Ok(Rights { owner: [user, group], mode: mode & 0o777, ..*now })
+    }
+
+    pub(crate) fn semget(&self, thread: &Thread, key: u64, count: u64, flags: u64) -> Answer {
         const BYTES: u64 = 32;
         let count = u64::from(count as u32);
         if count > MOST_IN_SET {
@@ -45,7 +61,7 @@ impl<M: Machine> Linux<'_, M> {
             _ if !self.machine.has_piece(BYTES * count) => Err(Errno::ENOMEM),
             _ => Ok(Set::new(count as usize, self.seconds())),
         };
-        self.semaphores.find(key as u32, flags, fits, make).map(u64::from)
+        self.semaphores.find(key as u32, flags, &Self::who(thread), fits, make).map(u64::from)
     }
 
     pub(crate) fn semop(&self, thread: &Thread, [id, at, count, time]: [u64; 4]) -> Answer {
@@ -70,7 +86,12 @@ impl<M: Machine> Linux<'_, M> {
             undo: half(one, 4) & UNDO != 0,
         };
         let steps: Vec<Step> = bytes.chunks_exact(6).map(step).collect();
-        let (_, set) = self.semaphores.get(id)?;
+        let (rights, set) = self.semaphores.get(id)?;
+        if steps.iter().any(|step| usize::from(step.index) >= set.count()) {
+            return Err(Errno::EFBIG);
+        }
+        let changes = steps.iter().any(|step| step.by != 0);
+        rights.allow(&Self::who(thread), if changes { WRITE } else { READ })?;
         let pid = thread.process.pid;
         if steps.iter().any(|step| step.undo) {
             thread.process.undo.with(|sets| {
@@ -126,13 +147,23 @@ impl<M: Machine> Linux<'_, M> {
                 return Ok(count.saturating_sub(1) as u64);
             }
             STATE_OF | STATE_OF_ANY => {
-                let id = nth.ok_or(Errno::EINVAL)?;
-                return self.semctl(thread, [id.into(), index, STATE, with]).map(|_| id.into());
+                let id = u64::from(nth.ok_or(Errno::EINVAL)?);
+                let (rights, set) = self.semaphores.get(id)?;
+                if what == STATE_OF {
+                    rights.allow(&Self::who(thread), READ)?;
+                }
+                return self.store_set(id, &rights, &set, with).map(|_| id);
             }
             _ => {}
         }
-        let (key, set) = self.semaphores.get(id)?;
-        let (pid, now) = (thread.process.pid, self.seconds());
+        let (rights, set) = self.semaphores.get(id)?;
+        let (pid, now, who) = (thread.process.pid, self.seconds(), Self::who(thread));
+        match what {
+            REMOVE | SET => rights.own(&who)?,
+            STATE | PID | VALUE | VALUES | MORE | ZERO => rights.allow(&who, READ)?,
+            SET_VALUE | SET_VALUES => rights.allow(&who, WRITE)?,
+            _ => return Err(Errno::EINVAL),
+        }
         match what {
             REMOVE => {
                 let set = self.semaphores.remove(id)?;
@@ -140,12 +171,12 @@ impl<M: Machine> Linux<'_, M> {
                 self.machine.wake(key_of(&*set));
                 Ok(0)
             }
-            SET => Ok(0),
-            STATE => {
-                let [used, changed] = set.times();
-                let all = rights(key).long(used).long(0).long(changed).long(0).long(set.count() as u64);
-                self.machine.write_user(with, &all.zeros_to(104).0).map(|()| 0)
+            SET => {
+                self.semaphores.set_rights(id, self.load_rights(with, &rights)?);
+                set.touch(now);
+                Ok(0)
             }
+            STATE => self.store_set(id, &rights, &set, with),
             PID => set.get(index).map(|one| one.pid.into()),
             VALUE => set.get(index).map(|one| one.value as u64),
             MORE | ZERO => {
@@ -172,8 +203,16 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    pub(crate) fn msgget(&self, key: u64, flags: u64) -> Answer {
-        self.queues.find(key as u32, flags, |_| Ok(()), || Ok(Queue::new(self.seconds()))).map(u64::from)
+    fn store_set(&self, id: u64, rights: &Rights, set: &Set, to: u64) -> Answer {
+        let [used, changed] = set.times();
+        let head = told(self.semaphores.key(id), rights);
+        let all = head.long(used).long(0).long(changed).long(0).long(set.count() as u64);
+        self.machine.write_user(to, &all.zeros_to(104).0).map(|()| 0)
+    }
+
+    pub(crate) fn msgget(&self, thread: &Thread, key: u64, flags: u64) -> Answer {
+        let make = || Ok(Queue::new(self.seconds()));
+        self.queues.find(key as u32, flags, &Self::who(thread), |_| Ok(()), make).map(u64::from)
     }
 
     pub(crate) fn msgsnd(&self, thread: &Thread, [id, at, bytes, flags]: [u64; 4]) -> Answer {
@@ -181,10 +220,11 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let kind = self.load_long(at)? as i64;
-        let (_, queue) = self.queues.get(id)?;
+        let (rights, queue) = self.queues.get(id)?;
         if kind <= 0 {
             return Err(Errno::EINVAL);
         }
+        rights.allow(&Self::who(thread), WRITE)?;
         let mut text = alloc::vec![0; bytes as usize];
         self.machine.read_user(at.saturating_add(8), &mut text)?;
         let mut message = Some(Message { kind, bytes: text });
@@ -214,7 +254,8 @@ impl<M: Machine> Linux<'_, M> {
         if bytes >> 63 != 0 || flags & COPY != 0 {
             return Err(if flags & COPY != 0 { Errno::ENOSYS } else { Errno::EINVAL });
         }
-        let (_, queue) = self.queues.get(id)?;
+        let (rights, queue) = self.queues.get(id)?;
+        rights.allow(&Self::who(thread), READ)?;
         let (wanted, pid) = ((kind as i64, flags & EXCEPT != 0), thread.process.pid);
         let most = if flags & CUT != 0 { usize::MAX } else { bytes as usize };
         let receive = || queue.receive(wanted, most, pid, self.seconds());
@@ -239,7 +280,7 @@ impl<M: Machine> Linux<'_, M> {
         Ok(text.len() as u64)
     }
 
-    pub(crate) fn msgctl(&self, id: u64, what: u64, with: u64) -> Answer {
+    pub(crate) fn msgctl(&self, thread: &Thread, id: u64, what: u64, with: u64) -> Answer {
         /// Where a program says how many bytes fit.
         const MOST_AT: u64 = 88;
         const STATE_OF: u64 = 11;
@@ -257,12 +298,21 @@ impl<M: Machine> Linux<'_, M> {
                 return Ok(count.saturating_sub(1) as u64);
             }
             STATE_OF | STATE_OF_ANY => {
-                let id = nth.ok_or(Errno::EINVAL)?;
-                return self.msgctl(id.into(), STATE, with).map(|_| id.into());
+                let id = u64::from(nth.ok_or(Errno::EINVAL)?);
+                let (rights, queue) = self.queues.get(id)?;
+                if what == STATE_OF {
+                    rights.allow(&Self::who(thread), READ)?;
+                }
+                return self.store_queue(id, &rights, &queue, with).map(|_| id);
             }
             _ => {}
         }
-        let (key, queue) = self.queues.get(id)?;
+        let (rights, queue) = self.queues.get(id)?;
+        match what {
+            REMOVE | SET => rights.own(&Self::who(thread))?,
+            STATE => rights.allow(&Self::who(thread), READ)?,
+            _ => return Err(Errno::EINVAL),
+        }
         match what {
             REMOVE => {
                 let queue = self.queues.remove(id)?;
@@ -275,18 +325,20 @@ impl<M: Machine> Linux<'_, M> {
                 if most > i32::MAX as u64 {
                     return Err(Errno::EINVAL);
                 }
+                self.queues.set_rights(id, self.load_rights(with, &rights)?);
                 queue.resize(most as usize, self.seconds());
                 self.machine.wake(key_of(&*queue));
                 Ok(0)
             }
-            STATE => {
-                let known = queue.known();
-                let times = known.times.iter().fold(rights(key), |all, &time| all.long(time));
-                let counts = times.long(known.bytes as u64).long(known.count as u64).long(known.most as u64);
-                let all = known.pids.iter().fold(counts, |all, &pid| all.word(pid)).zeros_to(120);
-                self.machine.write_user(with, &all.0).map(|()| 0)
-            }
-            _ => Err(Errno::EINVAL),
+            _ => self.store_queue(id, &rights, &queue, with),
         }
+    }
+
+    fn store_queue(&self, id: u64, rights: &Rights, queue: &Queue, to: u64) -> Answer {
+        let (known, head) = (queue.known(), told(self.queues.key(id), rights));
+        let times = known.times.iter().fold(head, |all, &time| all.long(time));
+        let counts = times.long(known.bytes as u64).long(known.count as u64).long(known.most as u64);
+        let all = known.pids.iter().fold(counts, |all, &pid| all.word(pid)).zeros_to(120);
+        self.machine.write_user(to, &all.0).map(|()| 0)
     }
 }
