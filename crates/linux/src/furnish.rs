@@ -1,5 +1,7 @@
 //! The files that there are at the beginning: those of the archive, devices, and what `/proc` and `/sys` show.
 
+mod settings;
+
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
@@ -158,7 +160,9 @@ impl<M: Machine> Linux<'_, M> {
             ("sys/kernel/mm/transparent_hugepage", "enabled", Made::Fixed("always [madvise] never\n")),
             ("sys/kernel/mm/transparent_hugepage", "hpage_pmd_size", Made::Number(2 << 20)),
         ];
-        for (directory, name, made) in made {
+        let settings =
+            settings::SETTINGS.iter().map(|&(directory, name, text)| (directory, name, Made::Fixed(text)));
+        for (directory, name, made) in made.into_iter().chain(settings) {
             let inode = Inode::new(self.inode_number(), mode::FILE | 0o444, self.clock(), Body::Made(made));
             let _ = self.directories(directory.as_bytes()).put(name.as_bytes(), inode);
         }
@@ -170,6 +174,9 @@ impl<M: Machine> Linux<'_, M> {
                 ("physical_package_id", Made::Number(cpu.into())),
                 ("thread_siblings_list", Made::Number(cpu.into())),
                 ("core_siblings_list", Made::Number(cpu.into())),
+                ("core_cpus_list", Made::Number(cpu.into())),
+                ("package_cpus_list", Made::Number(cpu.into())),
+                ("die_id", Made::Number(0)),
                 ("thread_siblings", Made::Mask(cpu, cpu + 1)),
                 ("core_siblings", Made::Mask(cpu, cpu + 1)),
             ];
