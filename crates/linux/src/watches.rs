@@ -141,9 +141,13 @@ impl Watches {
         cookie: u32,
     ) -> bool {
         let heard = self.state.with(|state| {
-            let mut found = Vec::new();
+            let (mut found, mut over) = (Vec::new(), Vec::new());
             for (&number, watch) in &state.all {
                 let is = |inode: &Arc<Inode>| core::ptr::eq(watch.inode.as_ptr(), Arc::as_ptr(inode));
+                // Nothing more comes of what is gone, whatever was asked for.
+                if what & event::DELETE_SELF != 0 && inode.is_some_and(is) {
+                    over.push(number);
+                }
                 if watch.mask & what & event::ALL == 0 {
                     continue;
                 }
@@ -155,12 +159,15 @@ impl Watches {
             }
             for (number, name, mask) in &found {
                 state.push(*number, what, cookie, name);
-                if what & event::DELETE_SELF != 0 || mask & ask::ONCE != 0 {
-                    state.all.remove(number);
-                    state.push(*number, event::OVER, 0, b"");
+                if mask & ask::ONCE != 0 && !over.contains(number) {
+                    over.push(*number);
                 }
             }
-            !found.is_empty()
+            for number in &over {
+                state.all.remove(number);
+                state.push(*number, event::OVER, 0, b"");
+            }
+            !found.is_empty() || !over.is_empty()
         });
         if heard {
             self.changes.fetch_add(1, Ordering::SeqCst);
@@ -230,6 +237,12 @@ mod tests {
         assert_eq!(watches.watch(&file, ask::NEW | event::OPEN), Err(Errno::EEXIST));
         assert!(watches.happened(Some(&file), Some((&directory, b"name")), event::CREATE, 0));
         assert!(!watches.happened(Some(&file), Some((&directory, b"name")), event::OPEN, 0));
+        let other = Inode::directory(3, 0o755, 0);
+        assert_eq!(watches.watch(&other, event::MODIFY), Ok(3));
+        assert!(watches.happened(Some(&other), None, event::DELETE_SELF, 0));
+        assert_eq!(watches.read(48).unwrap()[32..40], [3, 0, 0, 0, 0, 0x80, 0, 0], "that it is over");
+        assert_eq!(watches.leave(3), Err(Errno::EINVAL));
+        assert!(watches.happened(Some(&file), Some((&directory, b"name")), event::CREATE, 0));
         // The same twice is heard once.
         assert!(watches.happened(Some(&file), Some((&directory, b"name")), event::MODIFY, 0));
         assert!(watches.happened(Some(&file), Some((&directory, b"name")), event::MODIFY, 0));

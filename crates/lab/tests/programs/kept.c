@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/msg.h>
@@ -447,6 +448,14 @@ static void seldom(void) {
     FAILS(syscall(SYS_process_mrelease, self, 0), EINVAL);
     FAILS(syscall(SYS_process_mrelease, -1, 0), EBADF);
     CHECK(munmap(pages, 8192) == 0);
+    // Who watches a file hears that it is gone, whatever was asked for.
+    char name[] = "kept.XXXXXX";
+    struct inotify_event event = {0};
+    int file = mkstemp(name), watches = inotify_init1(IN_NONBLOCK), watch = inotify_add_watch(watches, name, IN_MODIFY);
+    close(file);
+    CHECK(unlink(name) == 0 && read(watches, &event, sizeof event) == sizeof event && event.wd == watch && event.mask == IN_IGNORED);
+    FAILS(inotify_rm_watch(watches, watch), EINVAL);
+    close(watches);
     int stream = socket(AF_INET, SOCK_STREAM, 0), hops = 0;
     socklen_t len = sizeof hops;
     char how[16];
