@@ -318,12 +318,18 @@ static void ends(void) {
     struct rlimit limit, old;
     len = sizeof from;
     ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    int on = 1, kept = 0;
+    CHECK(setsockopt(listens, SOL_SOCKET, SO_KEEPALIVE, &on, 4) == 0 && setsockopt(listens, IPPROTO_TCP, TCP_NODELAY, &on, 4) == 0);
     CHECK(getsockname(listens, (void *)&from, &len) == 0 && connect(ends[0], (void *)&from, len) == 0 && getrlimit(RLIMIT_NOFILE, &old) == 0);
     limit = old, limit.rlim_cur = 3;
     setrlimit(RLIMIT_NOFILE, &limit);
     FAILS(accept(listens, 0, 0), EMFILE);
     setrlimit(RLIMIT_NOFILE, &old);
     CHECK((ends[1] = accept(listens, 0, 0)) >= 0);
+    // It is as who listens.
+    len = 4;
+    CHECK(getsockopt(ends[1], SOL_SOCKET, SO_KEEPALIVE, &kept, &len) == 0 && kept == 1 && getsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, &kept, &len) == 0 && kept == 1);
+    len = sizeof(struct sockaddr_in);
     close(ends[0]), close(ends[1]);
     // Who does not wait to be taken in is told later.
     int many[6];
@@ -338,12 +344,15 @@ static void ends(void) {
     listens = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK(bind(listens, (void *)&at, sizeof at) == 0 && listen(listens, 0) == 0);
     for (int i = 0; i < 3; i++) many[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(setsockopt(listens, SOL_SOCKET, SO_PASSCRED, &on, 4) == 0);
     CHECK(connect(many[0], (void *)&at, sizeof at) == 0);
     FAILS(connect(many[1], (void *)&at, sizeof at), EAGAIN);
     CHECK(listen(listens, -1) == 0 && connect(many[1], (void *)&at, sizeof at) == 0 && connect(many[2], (void *)&at, sizeof at) == 0);
     len = sizeof from;
     CHECK((ends[0] = accept(listens, 0, 0)) >= 0 && write(ends[0], "x", 1) == 1 && recvfrom(many[0], some, 1, 0, (void *)&from, &len) == 1 && len == sizeof at);
     FAILS(sendto(ends[0], "x", 1, 0, (void *)&at, sizeof at), EISCONN);
+    len = 4, kept = 0;
+    CHECK(getsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &kept, &len) == 0 && kept == 1);
     close(ends[0]), close(listens);
     for (int i = 0; i < 3; i++) close(many[i]);
     CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && write(ends[0], "abc", 3) == 3);

@@ -178,6 +178,15 @@ impl<M: Machine> Linux<'_, M> {
         let found = found.ok_or(Errno::EINVAL)?;
         socket.changes.fetch_add(1, Ordering::SeqCst);
         self.changed(key_of(&socket.changes));
+        // Who is taken in is as who listens: on the network in all, of others in whether it hears who sends.
+        let (options, times) = socket.state.with(|state| (state.options.clone(), state.times));
+        found.state.with(|state| {
+            let heard = options.into_iter().filter(|(what, _)| socket.family != UNIX || *what == (1, 16));
+            state.options.extend(heard);
+            if socket.family != UNIX {
+                state.times = times;
+            }
+        });
         let address = found.peer().map_or(found.own(), |peer| peer.address);
         let address = crate::network::as_seen(socket.family, &address);
         self.store_address(&address, to, len_at)?;
