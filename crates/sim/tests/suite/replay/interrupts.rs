@@ -3,7 +3,7 @@
 use quietmm_sim::{RunSpec, Workload};
 use quietmm_workloads::trace::recording::{Backing, Call, Rights, Victim, What};
 
-use super::{CALL, Did, map, pages, recorded, recorded_at, replay, sound, start, touch};
+use super::{CALL, Did, map, pages, recorded_at, sound, start, touch};
 use crate::common::{Figures, machine, policy, run, spec};
 
 #[test]

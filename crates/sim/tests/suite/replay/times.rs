@@ -3,7 +3,7 @@
 use quietmm_sim::{RunSpec, Workload};
 use quietmm_workloads::trace::recording::{Call, Victim, What};
 
-use super::{CALL, Did, map, pages, recorded, recorded_at, replay, sound, start, touch, unmaps};
+use super::{CALL, Did, map, pages, recorded_at, replay, sound, start, touch};
 use crate::common::{Figures, machine, policy, run, spec};
 
 #[test]
