@@ -364,7 +364,7 @@ fn nor_in_a_group_for_its_own_tables() {
     assert!(refused(group_at_its_limit(false, None)), "those of another group help nobody");
 }
 
-/// Whoever reclaims holds the VMAs of a space himself, or another does who stands still: he waits for neither.
+/// Whoever reclaims holds the VMAs of a space itself, or another that stands still does: it waits for neither.
 #[test]
 fn who_reclaims_waits_for_no_vmas() {
     let host = Host::new(Setup { frames: 1024, ..setup(2) });

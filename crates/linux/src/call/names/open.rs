@@ -259,7 +259,7 @@ impl<M: Machine> Linux<'_, M> {
         Ok(open)
     }
 
-    /// What is in a file that is made up, for who reads from `at` on.
+    /// What is in a file that is made up, for whoever reads from `at` on.
     pub(in crate::call) fn text_of(
         &self,
         thread: &Thread,

@@ -32,7 +32,7 @@ const WHO: u64 = 2;
 /// What is told besides bytes: its level, its kind, and what is said.
 type More = (u32, u32, Vec<u8>);
 
-/// The address of who has sent, as who receives is told: of a stream of the network none, and of who has none.
+/// The address of the sender, as the receiver is told: of a stream of the network none, and of a sender that has none.
 fn seen(socket: &Socket, from: &Sender) -> Arc<[u8]> {
     let is_told = if socket.family == UNIX { from.address.len() > 2 } else { !socket.is_stream() };
     if is_told { as_seen(socket.family, &from.address) } else { Arc::from([]) }

@@ -140,7 +140,7 @@ impl<M: Machine> Linux<'_, M> {
             }),
             // Options that go along with each packet: there are none.
             (0, 4) if socket.family != UNIX => Vec::new(),
-            // Over how many machines packets go; to many, and back to who sends them.
+            // Over how many machines packets go; to many, and back to the sender.
             (0, 2) | (41, 16) if socket.family != UNIX => word(64),
             (0, 10 | 33 | 34) | (41, 18 | 19) if socket.family != UNIX => word(1),
             (0 | 41, _) if socket.family != UNIX => word(0),
