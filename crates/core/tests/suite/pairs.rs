@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::machine;
 
-use machine::race::{Place, at, race};
+use machine::race::{Place, at, race, take_turns};
 use machine::showing::{LARGE, private, shared};
 use machine::swapping::{DEVICE, reclaim, sound, squeeze, take_free};
 use machine::{Mm, Setup, bare, give_back, pages, pcp};
@@ -413,21 +413,21 @@ fn one_after_the_other(policy: &str, make: Make, one: &Operation, two: &Operatio
     (allowed.collect(), touches.get())
 }
 
-/// Plays a pair at some places: of `one`, which CPU 0 does, and `two`, which CPU 1 does meanwhile.
+/// Plays a pair at some places: of `one`, which CPU 0 does, and `two`, which CPU 1 does meanwhile, or by turns.
 fn pair(
     policy: &str,
     scene: &(&str, Make),
     one: &Operation,
     two: &Operation,
-    mut places: impl FnMut(u32) -> Vec<u32>,
+    mut places: impl FnMut(u32) -> Vec<(u32, Vec<u32>)>,
 ) {
     let told = |how: &str| Telling(format!("{policy}, {}: {how} {:?} and {:?}", scene.0, one.0, two.0));
     let (allowed, touches) = {
         let _case = told("in some order");
         one_after_the_other(policy, scene.1, one, two)
     };
-    for n in places(touches) {
-        let _case = told(&format!("at touch {n} of {touches} of the first,"));
+    for (n, turns) in places(touches) {
+        let _case = told(&format!("at touch {n} of {touches} of the first, then by turns {turns:?},"));
         let (results, seen) = play(policy, scene.1, |mm, scene| {
             let all = |steps: &[Do]| steps.iter().map(|step| step(mm, scene)).collect::<Vec<_>>();
             let (first, second) = (RefCell::new(vec![]), RefCell::new(vec![]));
@@ -439,7 +439,10 @@ fn pair(
                 mm,
                 Place::Touch(n),
                 || *first.borrow_mut() = all(one.1),
-                || *second.borrow_mut() = all(two.1),
+                || {
+                    take_turns(mm.platform(), &turns);
+                    *second.borrow_mut() = all(two.1);
+                },
             );
             [first.take(), second.take()]
         });
@@ -496,7 +499,11 @@ fn every_pair_of(
             if number.is_multiple_of(skip) && wanted(one, two) && number / skip % parts == part {
                 let policy = policies[number / skip / parts % policies.len()];
                 let mut chance = chance(seed << 32 | number as u64);
-                pair(policy, scene, one, two, |touches| (0..places).map(|_| chance(touches)).collect());
+                let mut place = |touches| {
+                    let n = chance(touches);
+                    (n, (0..chance(3)).map(|_| chance(touches)).collect())
+                };
+                pair(policy, scene, one, two, |touches| (0..places).map(|_| place(touches)).collect());
             }
         }
     }
@@ -573,7 +580,10 @@ fn seldom_meet(part: usize, parts: usize) {
     let find = |name| OPERATIONS.iter().find(|operation| operation.0 == name).expect("an operation");
     let stride = |touches: u32| (touches / MANY).max(1);
     let places = |touches: u32| {
-        (first * stride(touches)..touches).step_by((step * stride(touches)) as usize).collect()
+        (first * stride(touches)..touches)
+            .step_by((step * stride(touches)) as usize)
+            .map(|n| (n, vec![]))
+            .collect()
     };
     pair(policy, &SCENES[scene], find(one), find(two), places);
 }
