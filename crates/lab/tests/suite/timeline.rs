@@ -423,12 +423,14 @@ fn leads(events: Vec<Event>) -> u64 {
     for (key, begin) in &process.begins {
         let end = process.ends.get(key).unwrap_or_else(|| panic!("{key:?} has no end"));
         assert!(begin.ns <= end.ns && begin.track != end.track, "{begin:?} {end:?}");
-        assert!(begin.within.iter().any(|name| name == "ipi_call"), "{begin:?}");
         // The first and the last that a CPU noted may have begun before what was kept, or not have ended in it.
-        let spans = &process.tracks[&end.track];
-        let at_an_edge =
-            spans.iter().all(|span| span.from >= end.ns) || spans.iter().all(|span| span.to <= end.ns);
-        assert!(at_an_edge || end.within.iter().any(|name| name == "interrupt"), "{end:?}");
+        let at_an_edge = |of: &End| {
+            let spans = &process.tracks[&of.track];
+            spans.iter().all(|span| span.from >= of.ns) || spans.iter().all(|span| span.to <= of.ns)
+        };
+        for (of, name) in [(begin, "ipi_call"), (end, "interrupt")] {
+            assert!(at_an_edge(of) || of.within.iter().any(|within| within == name), "{of:?}");
+        }
     }
     let lost =
         process.happens.iter().filter(|(name, _)| name.starts_with("an interrupt that is lost")).count();
