@@ -32,6 +32,7 @@ pub mod figures;
 mod hardware_tests;
 #[cfg(test)]
 mod hotplug_tests;
+mod interrupts;
 mod keys;
 mod latency;
 mod left;

@@ -72,6 +72,7 @@ mod marks;
 mod memory_file_model;
 mod memory_file_races;
 mod memory_files;
+mod memory_files_beside;
 mod migrate;
 mod mixed;
 mod mkwrite;

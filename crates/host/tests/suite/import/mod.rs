@@ -1,6 +1,9 @@
 //! Captures as text: what is sound is taken, what is not is told with its line, and nothing brings the importer down.
 
-use std::io::{self, BufRead, Read};
+mod clocks;
+mod long;
+
+use std::io::BufRead;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
@@ -39,6 +42,17 @@ fn parsed(bytes: &[u8]) -> (Summary, Vec<(u32, What<'_>)>) {
 
 fn notes(imported: &Imported) -> Vec<(u64, u64, &str)> {
     imported.notes.iter().map(|note| (note.line, note.count, note.what.as_str())).collect()
+}
+
+/// A map every ten milliseconds, from `at` seconds on.
+fn maps(from: f64, count: u32) -> String {
+    let line = |nth: u32| {
+        let at = from + f64::from(nth) / 100.0;
+        format!(
+            "100 {at:.6} mmap(NULL, 4096, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f{nth:08x}000 <0.000010>\n"
+        )
+    };
+    (0..count).map(line).collect()
 }
 
 const PERF: &str = "\
@@ -453,77 +467,6 @@ fn an_input_of_another_kind_is_refused_and_leaves_nothing() {
     assert!(!place.0.exists());
 }
 
-/// So many rounds of a map and an unmap, made as they are read.
-struct Endless {
-    round: u64,
-    rounds: u64,
-    line: Vec<u8>,
-    at: usize,
-}
-
-impl Read for Endless {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let available = self.fill_buf()?;
-        let taken = available.len().min(buffer.len());
-        buffer[..taken].copy_from_slice(&available[..taken]);
-        self.consume(taken);
-        Ok(taken)
-    }
-}
-
-impl BufRead for Endless {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.at == self.line.len() && self.round < self.rounds {
-            let (s, us, tid) = (self.round / 10_000, self.round % 10_000 * 100, 100 + self.round % 7);
-            self.line = format!(
-                " p 100/{tid} [001] {s}.{us:06}: raw_syscalls:sys_enter: NR 11 ({:x}000, 1000, 0, 0, 0, 0)\n\
-                  p 100/{tid} [001] {s}.{:06}: raw_syscalls:sys_exit: NR 11 = 0\n",
-                self.round % 1000,
-                us + 9
-            )
-            .into_bytes();
-            (self.at, self.round) = (0, self.round + 1);
-        }
-        Ok(&self.line[self.at..])
-    }
-
-    fn consume(&mut self, amount: usize) {
-        self.at += amount;
-    }
-}
-
-/// Memory of this process, in KiB.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-#[test]
-fn a_long_capture_takes_no_more_memory_than_a_short_one() {
-    // In a process of its own: other tests take memory too.
-    const ALONE: &str = "QUIETMM_TEST_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let name = "import::a_long_capture_takes_no_more_memory_than_a_short_one";
-        let own = std::env::current_exe().unwrap();
-        let alone = std::process::Command::new(own).args(["--exact", name]).env(ALONE, "1").output().unwrap();
-        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stdout));
-        return;
-    }
-    let import_of = |rounds| {
-        let mut input = Endless { round: 0, rounds, line: Vec::new(), at: 0 };
-        let place = Place::new(&format!("long-{rounds}"));
-        let options = Options { source: "long".into(), ..Options::default() };
-        import(&mut input, Form::Events, &options, &place.0).unwrap().sums.events
-    };
-    import_of(1000);
-    let before = resident();
-    // About 40 MB of text, by seven threads that each begin and have a name.
-    assert_eq!(import_of(300_000), 300_000 + 2 * 7);
-    let grown = resident().saturating_sub(before);
-    assert!(grown < 16 << 10, "{grown} KiB more");
-}
-
 proptest! {
     #[test]
     fn damaged_captures_are_read_or_refused(
@@ -554,64 +497,6 @@ proptest! {
             }
         }
     }
-}
-
-/// A map every ten milliseconds, from `at` seconds on.
-fn maps(from: f64, count: u32) -> String {
-    let line = |nth: u32| {
-        let at = from + f64::from(nth) / 100.0;
-        format!(
-            "100 {at:.6} mmap(NULL, 4096, PROT_READ, MAP_PRIVATE|MAP_ANONYMOUS, -1, 0) = 0x7f{nth:08x}000 <0.000010>\n"
-        )
-    };
-    (0..count).map(line).collect()
-}
-
-#[test]
-fn one_bad_time_does_not_make_what_follows_late() {
-    let sound = maps(1000.0, 100);
-    for bad in ["8589934592.000000", "1700000.500000", "0.000001"] {
-        let mut text = maps(999.0, 100);
-        text.push_str(&sound.lines().next().unwrap().replace("1000.000000", bad));
-        text.push('\n');
-        text.push_str(&sound);
-        let (imported, bytes) = imported("bad-time", &mut text.as_bytes(), Form::Strace).unwrap();
-        let (summary, _) = parsed(&bytes);
-        assert_eq!(summary.calls["mmap"].count, 201, "{bad}");
-        assert!((1_990_000_000..2_000_000_000).contains(&imported.duration), "{bad}: {}", imported.duration);
-        let [(101, _, note)] = notes(&imported)[..] else { panic!("{imported}") };
-        assert!(note.starts_with("the clock jumps"), "{note}");
-    }
-}
-
-#[test]
-fn a_clock_that_was_set_is_followed() {
-    // A day and more ahead, and an hour back: a second each, less what it takes to believe it.
-    for set in [90_000.0, -900.0, 4e9] {
-        let text = maps(1000.0, 100) + &maps(1001.0 + set, 100);
-        let (imported, _) = imported("set", &mut text.as_bytes(), Form::Strace).unwrap();
-        assert!((1_700_000_000..2_000_000_000).contains(&imported.duration), "{set}: {}", imported.duration);
-        // Each call has two times, and the last that does not fit is followed.
-        assert!(matches!(notes(&imported)[..], [(101, 16, _)]), "{set}: {imported}");
-    }
-    // Within a day it may be so.
-    let text = maps(1000.0, 100) + &maps(4601.0, 100);
-    let (imported, _) = imported("later", &mut text.as_bytes(), Form::Strace).unwrap();
-    assert_eq!((imported.duration / 1_000_000_000, &notes(&imported)[..]), (3601, &[][..]));
-}
-
-#[test]
-fn lines_out_of_order_do_not_make_it_longer() {
-    let text = maps(1000.0, 1000);
-    let mut lines: Vec<&str> = text.lines().collect();
-    // By the digits of a number that has nothing to do with the order.
-    lines.sort_by_key(|line| {
-        line.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
-    });
-    let shuffled = lines.join("\n") + "\n";
-    let (imported, _) = imported("shuffled", &mut shuffled.as_bytes(), Form::Strace).unwrap();
-    assert!(imported.duration <= 10_000_000_000, "{}", imported.duration);
-    assert!(notes(&imported).iter().any(|(.., note)| note.starts_with("the clock jumps back")), "{imported}");
 }
 
 #[test]
@@ -676,33 +561,6 @@ fn a_pipe_is_not_replaced_by_a_recording_and_of_a_link_the_file_is() {
     std::fs::write(&place.0, "old").unwrap();
     import(&mut STRACE.as_bytes(), Form::Strace, &Options::default(), &link).unwrap();
     assert!(link.is_symlink() && std::fs::read(&place.0).unwrap().starts_with(b"\x89QTRACE"));
-}
-
-#[test]
-fn threads_that_nobody_made_are_taken_in_however_many_they_are() {
-    // Each in a process of its own: to look through all for each would take minutes.
-    let threads = 150_000;
-    let line =
-        |nth: u32| format!("{} 1700000000.{nth:06} munmap(0x7f0000000000, 4096) = 0 <0.000001>\n", 100 + nth);
-    let text: String = (0..threads).map(line).collect();
-    let (imported, _) = imported("strangers", &mut text.as_bytes(), Form::Strace).unwrap();
-    assert_eq!(imported.sums.threads, 1 << 17);
-    assert!(notes(&imported).iter().any(|(.., note)| note.starts_with("more threads at once")), "{imported}");
-}
-
-#[test]
-fn long_lines_that_wait_for_their_thread_and_halves_of_calls_do_not_fill_the_memory() {
-    let long = "x".repeat(60_000);
-    let waits =
-        |nth: u32| format!("101 1700000000.{nth:06} munmap(0x7f0000000000, 4096) = 0 {long} <0.000001>\n");
-    let text = maps(1_700_000_000.0, 1) + &(0..400).map(waits).collect::<String>();
-    let (imported_waits, _) = imported("waits", &mut text.as_bytes(), Form::Strace).unwrap();
-    let told = notes(&imported_waits).into_iter().find(|(.., note)| note.starts_with("threads that nobody"));
-    assert!(matches!(told, Some((200..300, 1, _))), "{imported_waits}");
-    let half = |nth: u32| format!("{} 1700000001.{nth:06} execve(\"{long}\" <unfinished ...>\n", 200 + nth);
-    let text = text + &(0..400).map(half).collect::<String>();
-    let (imported, _) = imported("halves", &mut text.as_bytes(), Form::Strace).unwrap();
-    assert!(notes(&imported).iter().any(|(.., note)| note.starts_with("too many calls")), "{imported}");
 }
 
 #[test]
