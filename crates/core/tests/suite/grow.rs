@@ -241,6 +241,9 @@ fn it_does_not_grow_where_a_program_only_says_that_it_wants_what_is_mapped() {
         let (space, hole) = (mm.space(id), Err(Error::NotMapped(PageNumber(STACK - 3))));
         assert_eq!(space.advise(pages(STACK - 3, 5), Advice::PopulateWrite), hole);
         assert_eq!(space.populate(pages(STACK - 3, 5), UserAccess::Read), hole);
+        // Nor where a page table is there already.
+        space.populate(pages(STACK, 1), UserAccess::Write).unwrap();
+        assert_eq!(space.populate(pages(STACK - 3, 5), UserAccess::Read), hole);
         assert_eq!(space.unmap(pages(STACK - 1, 1)), Err(Error::NotMapped(PageNumber(STACK - 1))));
     });
 }
