@@ -89,7 +89,7 @@ pub struct Linux<'p, M: Machine> {
     watchers: AtomicU64,
     /// Held while one set of watched files is put into another.
     pub(crate) nesting: Spin<()>,
-    /// Held while a directory is moved or taken away.
+    /// Held while a name is moved or taken away, or a file gets one more.
     pub(crate) moving: Spin<()>,
     /// Who wants to hear what happens to files, and how many there are.
     pub(crate) watches: Spin<Vec<Weak<Watches>>>,

@@ -422,10 +422,10 @@ mod tests {
         assert_eq!(root.take(b"a", false).err(), Some(Errno::EISDIR));
         assert_eq!(root.take(b"a", true).err(), Some(Errno::ENOTEMPTY));
         assert_eq!(b.take(b"null", true).err(), Some(Errno::ENOTDIR));
-        assert_eq!(root.rename(b"a", &b, b"a").err(), Some(Errno::EINVAL), "into itself");
-        b.rename(b"null", &root, b"zero").map(drop).unwrap();
+        assert_eq!(root.rename(b"a", &b, b"a", true).err(), Some(Errno::EINVAL), "into itself");
+        b.rename(b"null", &root, b"zero", true).map(drop).unwrap();
         assert_eq!(number(&root, "/zero", true), Ok(Some(9)));
-        a.rename(b"b", &root, b"c").map(drop).unwrap();
+        a.rename(b"b", &root, b"c", true).map(drop).unwrap();
         assert_eq!(number(&root, "/c/..", true), Ok(Some(1)), "it has another parent now");
         assert_eq!(root.take(b"zero", false).unwrap().links.load(core::sync::atomic::Ordering::Relaxed), 0);
     }

@@ -195,6 +195,19 @@ impl Pipe {
         Ok(done)
     }
 
+    /// Puts in all of it, though there may be no room: bytes that cannot go back to where they come from.
+    ///
+    /// # Errors
+    /// `EPIPE`: nobody reads any more.
+    pub fn put_all(&self, from: &[u8]) -> Result<(), Errno> {
+        if !self.is_open(Way::Read) {
+            return Err(Errno::EPIPE);
+        }
+        self.bytes.with(|bytes| bytes.extend(from));
+        self.change(Way::Read);
+        Ok(())
+    }
+
     /// Whether a read, or a write of a few bytes, would not wait; and whether the other end is closed.
     pub fn ready(&self, way: Way) -> (bool, bool) {
         let len = self.bytes.with(|bytes| bytes.len());
@@ -300,6 +313,18 @@ mod tests {
         assert_eq!(reader.pipe.read(&mut buffer[..3]), Done::Bytes(3));
         reader.pipe.give_back(&buffer[1..3]);
         assert_eq!((reader.pipe.read(&mut buffer), &buffer[..4]), (Done::Bytes(4), &b"ello"[..]));
+    }
+
+    #[test]
+    fn what_cannot_go_back_finds_room() {
+        let (reader, writer) = Pipe::open(&Arc::default());
+        assert_eq!(writer.pipe.write(&vec![1; ROOM]), Ok(Done::Bytes(ROOM)));
+        assert_eq!((writer.pipe.put_all(b"end"), writer.pipe.write(b"x")), (Ok(()), Ok(Done::Wait)));
+        assert_eq!(reader.pipe.read(&mut vec![0; ROOM]), Done::Bytes(ROOM));
+        let mut buffer = [0; 4];
+        assert_eq!((reader.pipe.read(&mut buffer), &buffer[..3]), (Done::Bytes(3), &b"end"[..]));
+        drop(reader);
+        assert_eq!(writer.pipe.put_all(b"x"), Err(Errno::EPIPE));
     }
 
     #[test]

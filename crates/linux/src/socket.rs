@@ -472,15 +472,25 @@ impl Socket {
         Peer { inbox: self.inbox.clone(), address: self.own(), process }
     }
 
-    /// Both are each other's other end.
-    pub fn join(&self, other: &Socket) {
+    /// Both are each other's other end, unless this one has another: says which. The other is one that nobody else can find.
+    pub fn join(&self, other: &Socket) -> bool {
         let (mine, theirs) = (self.as_peer(self.process), other.as_peer(other.process));
-        self.state.with(|state| state.peer = Some(theirs));
+        let joined = self.state.with(|state| {
+            let free = state.peer.is_none();
+            if free {
+                state.peer = Some(theirs);
+            }
+            free
+        });
+        if !joined {
+            return false;
+        }
         other.state.with(|state| state.peer = Some(mine));
         [&self.inbox, &other.inbox].iter().for_each(|inbox| {
             inbox.comes();
             inbox.goes();
         });
+        true
     }
 
     /// Goes through the open files that lie in its inbox, and in those of sockets that wait to be accepted here.

@@ -484,7 +484,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Takes a name away; returns what had it. Of directories one at a time, as [`rename`](Self::rename) has it.
+    /// Takes a name away; returns what had it. One at a time, as [`rename`](Self::rename) has it.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`; `EISDIR` and `ENOTDIR` if it is not of the kind that is meant; `ENOTEMPTY`.
@@ -514,13 +514,19 @@ impl Inode {
         }
     }
 
-    /// Moves a name, in place of what may have the new one: whoever looks for that meanwhile finds the one or the other. The caller
-    /// sees to it that directories are moved and taken away one at a time: two at once could be put into each other, and be a
-    /// circle that hangs nowhere.
+    /// Moves a name, in place of what may have the new one if it `replaces` that: whoever looks for that meanwhile finds the one or the other. The
+    /// caller sees to it that names are moved and taken away one at a time: of two at once each would find the name, and two directories could be put
+    /// into each other, and be a circle that hangs nowhere.
     ///
     /// # Errors
     /// As of [`take`](Self::take) and [`put`](Self::put); `EINVAL`: a directory into itself.
-    pub fn rename(self: &Arc<Inode>, name: &[u8], to: &Arc<Inode>, new: &[u8]) -> Result<Arc<Inode>, Errno> {
+    pub fn rename(
+        self: &Arc<Inode>,
+        name: &[u8],
+        to: &Arc<Inode>,
+        new: &[u8],
+        replaces: bool,
+    ) -> Result<Arc<Inode>, Errno> {
         let inode = self.get(name)?.ok_or(Errno::ENOENT)?;
         if matches!(to.body, Body::OpenFiles(_)) {
             return Err(Errno::EPERM);
@@ -537,6 +543,7 @@ impl Inode {
                 return Err(Errno::ENOENT);
             }
             match entries.names.get(new) {
+                Some(_) if !replaces => return Err(Errno::EEXIST),
                 // Two names of one file both stay.
                 Some((_, old)) if Arc::ptr_eq(old, &inode) => return Ok(None),
                 Some((_, old)) => old.go(inode.is_directory())?,
@@ -557,17 +564,13 @@ impl Inode {
             below.with(|below| below.parent = Arc::downgrade(to));
         }
         self.entries()?.with(|entries| {
-            // Somebody may have taken the old name, and given it to another.
-            if entries.names.get(name).is_some_and(|(_, now)| Arc::ptr_eq(now, &inode)) {
-                entries.names.remove(name);
-                entries.directories -= u32::from(inode.is_directory());
-            }
+            entries.names.remove(name);
+            entries.directories -= u32::from(inode.is_directory());
         });
         Ok(inode)
     }
 
-    /// Each of two names gets what the other has; both directories may be one. The caller has directories moved one at a time, as of
-    /// [`rename`](Self::rename).
+    /// Each of two names gets what the other has; both directories may be one. One at a time, as of [`rename`](Self::rename).
     ///
     /// # Errors
     /// `ENOENT`; `EINVAL`: a directory into itself; `EPERM`: a directory's names are made up.
@@ -636,11 +639,11 @@ mod tests {
         assert!(other.is_gone() && !root.is_gone());
         assert_eq!(other.put(b"x", directory()), Err(Errno::ENOENT));
         root.put(b"b", directory()).unwrap();
-        assert_eq!(root.rename(b"b", &other, b"b").err(), Some(Errno::ENOENT));
+        assert_eq!(root.rename(b"b", &other, b"b", true).err(), Some(Errno::ENOENT));
         // One that was replaced is gone too.
         let replaced = directory();
         root.put(b"c", replaced.clone()).unwrap();
-        root.rename(b"b", &root, b"c").map(drop).unwrap();
+        root.rename(b"b", &root, b"c", true).map(drop).unwrap();
         assert_eq!(replaced.put(b"x", directory()), Err(Errno::ENOENT));
         assert!(root.get(b"b").unwrap().is_none());
     }

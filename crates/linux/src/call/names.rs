@@ -317,8 +317,7 @@ impl<M: Machine> Linux<'_, M> {
         if let Some(inode) = &found.inode {
             self.may_take(thread, &found.directory, inode)?;
         }
-        let take = || found.directory.take(&found.name, is_directory);
-        let gone = if is_directory { self.moving.with(|()| take()) } else { take() }?;
+        let gone = self.moving.with(|()| found.directory.take(&found.name, is_directory))?;
         let now = self.clock();
         found.directory.touch(now);
         gone.changed.store(now, Ordering::Relaxed);
@@ -374,7 +373,8 @@ impl<M: Machine> Linux<'_, M> {
             if flags & EXCHANGE != 0 {
                 return from.directory.exchange(&from.name, &to.directory, &to.name).map(|()| None);
             }
-            from.directory.rename(&from.name, &to.directory, &to.name).map(Some)
+            let replaces = flags & NO_REPLACE == 0;
+            from.directory.rename(&from.name, &to.directory, &to.name, replaces).map(Some)
         })?;
         let now = self.clock();
         if let Some(inode) = &from.inode {
@@ -406,16 +406,21 @@ impl<M: Machine> Linux<'_, M> {
         if inode.is_directory() {
             return Err(Errno::EPERM);
         }
-        // What is made up has no other names, and what has lost its last one gets none.
+        // What is made up has no other names.
         if crate::procfs::is_made_up(&inode) {
             return Err(Errno::EXDEV);
         }
-        let may = || inode.links.load(Ordering::Relaxed) > 0 || inode.nameless.swap(false, Ordering::Relaxed);
-        if matches!(inode.body, Body::File(_)) && !may() {
-            return Err(Errno::ENOENT);
-        }
         self.may(thread, &found.directory, rights::WRITE | rights::EXECUTE)?;
-        found.directory.put(&found.name, inode.clone())?;
+        self.moving.with(|()| {
+            // What has lost its last name gets none.
+            let may = inode.links.load(Ordering::Relaxed) > 0 || inode.nameless.load(Ordering::Relaxed);
+            if matches!(inode.body, Body::File(_)) && !may {
+                return Err(Errno::ENOENT);
+            }
+            found.directory.put(&found.name, inode.clone())?;
+            inode.nameless.store(false, Ordering::Relaxed);
+            Ok(())
+        })?;
         let now = self.clock();
         found.directory.touch(now);
         inode.changed.store(now, Ordering::Relaxed);

@@ -96,7 +96,9 @@ impl<M: Machine> Linux<'_, M> {
         drop(listener);
         // Before anybody can find it, and with no lock of another socket held: two might connect to each other.
         theirs.state.with(|state| state.own = own);
-        socket.join(&theirs);
+        if !socket.join(&theirs) {
+            return Err(Errno::EISCONN);
+        }
         socket.state.with(|state| state.peer.iter_mut().for_each(|peer| peer.process = process));
         let alone = |error: Errno| {
             let peer = socket.state.with(|state| state.peer.take());

@@ -84,6 +84,15 @@ impl<M: Machine> Linux<'_, M> {
             if piece.is_empty() {
                 break;
             }
+            if let (Kind::Socket(_), Kind::Pipe(end) | Kind::Both(_, end)) = (&from.kind, &to.kind) {
+                // What comes of a socket does not go back.
+                if let Err(error) = end.pipe.put_all(&piece) {
+                    self.post_to_itself(thread, number::PIPE);
+                    return Err(error);
+                }
+                self.changed(key_of(&*end.pipe));
+                return Ok((piece.len() as u64, places));
+            }
             let mut put = 0;
             while put < piece.len() {
                 match self.put(thread, to, &piece[put..], places[1]) {
@@ -270,11 +279,18 @@ impl<M: Machine> Linux<'_, M> {
         }
         let mut bytes = bytes;
         if let Some(target) = target {
-            // What does not fit waits for the next call: as much as there is room for, or a piece once there is.
-            bytes = bytes.min(target.room().saturating_sub(target.len()).max(WHOLE) as u64);
-            if flags & NO_WAIT != 0 && !target.ready(Way::Write).0 {
+            let has_room = || target.ready(Way::Write).0;
+            let at_once = flags & NO_WAIT != 0 || to.has(flag::NO_WAIT);
+            if at_once && !has_room() {
                 return Err(Errno::EAGAIN);
             }
+            // What is taken from a socket must go.
+            let waits = matches!(from.kind, Kind::Socket(_));
+            if waits && self.wait(thread, key_of(&*target), None, has_room) != Waited::Ready {
+                return Err(AGAIN);
+            }
+            // What does not fit waits for the next call: as much as there is room for, or a piece once there is.
+            bytes = bytes.min(target.room().saturating_sub(target.len()).max(WHOLE) as u64);
         }
         if flags & NO_WAIT != 0 && source.is_some_and(|source| !source.ready(Way::Read).0) {
             return Err(Errno::EAGAIN);
