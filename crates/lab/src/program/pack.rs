@@ -14,8 +14,17 @@ const PROGRAM: &str = ".program";
 const PATH: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin"];
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
-/// What the C library opens by its name when a thread is cancelled or ends itself: no file says so.
-const UNWINDER: &str = "libgcc_s.so.1";
+/// What is opened by its name, and no file says so: by the C library when a thread is cancelled or ends itself, and parts of that library by runtimes of
+/// other languages.
+const BY_NAME: [&str; 7] = [
+    "libgcc_s.so.1",
+    "libdl.so.2",
+    "libm.so.6",
+    "libpthread.so.0",
+    "libresolv.so.2",
+    "librt.so.1",
+    "libutil.so.1",
+];
 const C_LIBRARY: &str = "libc.so.6";
 /// Links that each system has today, by which a program is found under either path.
 const MERGED: [(&str, &str); 4] =
@@ -290,11 +299,14 @@ impl Pack {
             let places: Vec<String> =
                 links.directories.iter().map(|directory| directory.replace("$ORIGIN", &own)).collect();
             let mut wanted: Vec<Vec<String>> = links.interpreter.into_iter().map(|path| vec![path]).collect();
-            let by_name = links.libraries.iter().any(|name| name == C_LIBRARY).then_some(UNWINDER);
-            wanted.extend(links.libraries.iter().map(String::as_str).chain(by_name).map(|name| {
-                let all = places.iter().map(String::as_str).chain(LIBRARIES);
-                all.map(|directory| format!("{directory}/{name}")).collect()
-            }));
+            let by_name =
+                if links.libraries.iter().any(|name| name == C_LIBRARY) { &BY_NAME[..] } else { &[] };
+            wanted.extend(links.libraries.iter().map(String::as_str).chain(by_name.iter().copied()).map(
+                |name| {
+                    let all = places.iter().map(String::as_str).chain(LIBRARIES);
+                    all.map(|directory| format!("{directory}/{name}")).collect()
+                },
+            ));
             for paths in wanted {
                 if paths.iter().any(|path| self.has(path)) {
                     continue;
@@ -383,6 +395,19 @@ mod tests {
         assert_eq!(found("#!/bin/sh -e\necho #!x"), ["/bin/sh"]);
         assert_eq!(found("#! /usr/bin/env -S perl -w\n"), ["/usr/bin/env", "perl"]);
         assert_eq!([found("\x7fELF"), found("#!"), found("#!sh\n")], [const { Vec::<String>::new() }; 3]);
+    }
+
+    #[test]
+    fn what_is_opened_by_its_name_comes_with_the_c_library() {
+        let mut all = Pack::default();
+        all.take_links();
+        // These tests link to it.
+        all.take_file(&std::env::current_exe().expect("it runs"), "tests").expect("it can be read");
+        all.take_libraries().expect("they can be read");
+        let place = |name: &str| format!("/lib/x86_64-linux-gnu/{name}");
+        let there = BY_NAME.iter().filter(|name| Path::new(&place(name)).is_file());
+        let missing: Vec<_> = there.filter(|name| !all.has(&place(name))).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]
