@@ -75,6 +75,8 @@ impl<M: Machine> Linux<'_, M> {
         // Whoever waits for a lock of its sees that it is gone.
         self.futexes.wake_heirs().iter().for_each(|sleeper| self.machine.wake(sleeper.key()));
         if last {
+            // Of two that went at once neither was alone.
+            process.die(thread.code.load(Ordering::Relaxed) << 8);
             self.end_process(process);
         }
         self.settle();

@@ -353,6 +353,34 @@ static void splices(void) {
     CHECK(went == BYTES && arrived == BYTES);
 }
 
+// Threads that go one by one, or at once: their process ends as the last one has.
+static atomic_int ready, go;
+static int first, waits;
+static void *goes(void *unused) {
+    ready = 1;
+    while (!go) {}
+    if (waits) CHECK(UNTIL(*(volatile int *)&first == 0));
+    syscall(SYS_exit, 5);
+    return unused;
+}
+static void exits(void) {
+    for (int round = 0; round < rounds; round++) {
+        pid_t pid = fork();
+        if (!pid) {
+            pthread_t thread;
+            first = 1, waits = round & 1;
+            syscall(SYS_set_tid_address, &first);
+            pthread_create(&thread, 0, goes, 0);
+            while (!ready) {}
+            go = 1;
+            syscall(SYS_exit, 3);
+        }
+        int status;
+        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == 5 || !(round & 1) && WEXITSTATUS(status) == 3);
+    }
+}
+
 int main(int count, char **arguments) {
     static const struct call calls[] = {
         {"open", 0, makes, gone, EEXIST}, {"mkdir", 0, mkdirs, gone, EEXIST}, {"rmdir", d, rmdirs, 0, ENOENT}, {"rmdir, mkdir", d, into, into_after, -1},
@@ -378,7 +406,7 @@ int main(int count, char **arguments) {
         {"O_APPEND", appendable, appends, appended, -1}, {"one offset", shared_offset, appends, appended, -1}, {"dup", room_for_one, dups, much_room, EMFILE},
         {"TRYLOCK_PI", fuse_zero, pi_takes, 0, EAGAIN},
     };
-    static const struct part parts[] = {{"splice of a socket", splices}};
+    static const struct part parts[] = {{"splice of a socket", splices}, {"exit", exits}};
     sigset_t s;
     sigemptyset(&s), sigaddset(&s, SIGUSR2), sigaddset(&s, SIGRTMIN + 1), sigprocmask(SIG_BLOCK, &s, 0);
     alarm(HANGS);

@@ -475,6 +475,14 @@ static void seldom(void) {
     len = sizeof how;
     CHECK(getsockopt(stream, IPPROTO_TCP, TCP_CONGESTION, how, &len) == 0 && len == 16 && !how[15]);
     close(stream), close(self);
+    // Who can have no more open makes nothing.
+    struct rlimit limit, none;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    none = limit, none.rlim_cur = 0;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    FAILS(open("nothing", O_CREAT | O_WRONLY, 0600), EMFILE);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    FAILS(access("nothing", F_OK), ENOENT);
 }
 
 // Who may use semaphores and messages by number.

@@ -86,6 +86,10 @@ impl<M: Machine> Linux<'_, M> {
         {
             return Err(Errno::EINVAL);
         }
+        // Whoever can have no more open makes nothing, and empties nothing.
+        if thread.process.files.with(|files| files.is_full()) {
+            return Err(Errno::EMFILE);
+        }
         let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
         let follow = flags & flag::NO_FOLLOW == 0 && !exclusive;
         let found = self.walk_within(thread, directory, &path, follow, within)?;
