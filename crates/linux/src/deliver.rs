@@ -5,10 +5,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::announced::{Meant, Sender};
 use crate::call::RESTART_CALL;
 use crate::errno::{Answer, Errno};
 use crate::frame::{Frame, Fx};
-use crate::kernel::{AGAIN, Flow, Linux, RESTART};
+use crate::kernel::{AFTER_SIGNALS, AGAIN, Flow, Linux, RESTART};
 use crate::machine::Machine;
 use crate::process::{Process, Thread};
 use crate::signal::{self, Info, act, bit, number};
@@ -56,6 +57,16 @@ impl<M: Machine> Linux<'_, M> {
             Some(thread) if bit(signal) & of_all == 0 => self.nudge_thread(thread),
             _ => self.nudge(process),
         }
+    }
+
+    /// A signal is about to be sent to all that are meant: returns those that there are, and others hear of it when they are made.
+    pub(crate) fn announce(&self, meant: Meant, from: Option<Sender>, info: Info) -> Vec<Arc<Process>> {
+        self.processes.with(|all| {
+            if (1..=number::LAST).contains(&info.signal) {
+                self.announced.with(|announced| announced.note(meant, from, info));
+            }
+            all.values().filter(|process| meant.is(process)).cloned().collect()
+        })
     }
 
     /// All threads of a process look at their signals, those who wait too.
@@ -165,7 +176,8 @@ impl<M: Machine> Linux<'_, M> {
             }
             if let Some(number) = again.take() {
                 thread.deadline.with(|at| *at = None);
-                if action.flags & act::RESTART != 0 && frame.registers.rax == AGAIN.register() {
+                let asked = action.flags & act::RESTART != 0 && frame.registers.rax == AGAIN.register();
+                if asked || frame.registers.rax == AFTER_SIGNALS.register() {
                     repeat(frame, number);
                 } else {
                     frame.registers.rax = Errno::EINTR.register();

@@ -42,11 +42,15 @@ impl<M: Machine> Linux<'_, M> {
     /// A thread is to end; the last one's code is its process's.
     pub(crate) fn exit(&self, thread: &Thread, code: u64) -> Answer {
         let code = code as u32 & 0xff;
-        if thread.process.threads.with(|threads| threads.len() == 1) {
+        thread.code.store(code, Ordering::Relaxed);
+        // In one step: of two that go at once one is the last.
+        let last = thread.process.threads.with(|threads| {
+            thread.dying.store(true, Ordering::SeqCst);
+            threads.iter().all(|other| other.dying.load(Ordering::SeqCst))
+        });
+        if last {
             thread.process.die(code << 8);
         }
-        thread.code.store(code, Ordering::Relaxed);
-        thread.dying.store(true, Ordering::SeqCst);
         Ok(0)
     }
 
@@ -75,8 +79,6 @@ impl<M: Machine> Linux<'_, M> {
         // Whoever waits for a lock of its sees that it is gone.
         self.futexes.wake_heirs().iter().for_each(|sleeper| self.machine.wake(sleeper.key()));
         if last {
-            // Of two that went at once neither was alone.
-            process.die(thread.code.load(Ordering::Relaxed) << 8);
             self.end_process(process);
         }
         self.settle();

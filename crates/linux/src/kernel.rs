@@ -12,6 +12,7 @@ use quietmm::addr::Nanos;
 use quietmm::platform::WaitKey;
 use quietmm::{Error, FileId, Manager, UserAccess, VirtAddr};
 
+use crate::announced::Announced;
 use crate::archive;
 use crate::errno::Errno;
 use crate::frame::Frame;
@@ -82,6 +83,8 @@ pub struct Linux<'p, M: Machine> {
     pub(crate) root: Arc<Inode>,
     pub(crate) left: Arc<Left>,
     pub(crate) processes: Spin<BTreeMap<u32, Arc<Process>>>,
+    /// With the lock of these held.
+    pub(crate) announced: Spin<Announced>,
     pub(crate) futexes: Futexes,
     /// Sockets by name.
     pub(crate) names: Arc<Names>,
@@ -142,13 +145,15 @@ const MOST_UNKNOWN: usize = 1024;
 
 /// The call is to be made again, unless a handler says otherwise. No program sees this number.
 pub(crate) const AGAIN: Errno = Errno(512);
+/// The same, whatever a handler says: the signals that have come are seen to first.
+pub(crate) const AFTER_SIGNALS: Errno = Errno(513);
 /// The same, unless any handler has run; and the same by `restart_syscall`, until the time at which it would have ended. Tracers see these.
 pub(crate) const UNLESS_HANDLED: Errno = Errno(514);
 pub(crate) const RESTART: Errno = Errno(516);
 
 /// Whether a call is to be made again.
 pub(crate) fn is_again(error: Errno) -> bool {
-    [AGAIN, UNLESS_HANDLED, RESTART].contains(&error)
+    [AGAIN, AFTER_SIGNALS, UNLESS_HANDLED, RESTART].contains(&error)
 }
 
 /// How `siginfo` says that a process has ended: why, and its code or signal.
@@ -177,6 +182,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             root: Inode::directory(1, 0o755, 0),
             left: Arc::default(),
             processes: Spin::default(),
+            announced: Spin::default(),
             futexes: Futexes::default(),
             names: Arc::default(),
             watchers: AtomicU64::new(0),

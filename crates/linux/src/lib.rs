@@ -6,7 +6,7 @@
 //! | [`frame`] | the registers of a program that has entered the kernel |
 //! | [`elf`], [`start`], `exec` | a program's file, the stack on which it begins, and how it comes into a space |
 //! | [`archive`], `furnish`, [`tree`], [`path`], `open`, `extents` | the files: what came with the machine, what is there besides, directories, names, what is open, which pages are there |
-//! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `stop` | what programs tell each other |
+//! | [`pipe`], `socket`, `flights`, [`futex`], [`signal`], `deliver`, `announced`, `stop` | what programs tell each other |
 //! | `trace` | how one looks into another and steers it |
 //! | `numbered`, `semaphores`, `messages`, `shared`; `mailbox`; `keys` | the same by System V; by POSIX; keys |
 //! | `epoll`, `timer`, `requests`, `hearer` | what they wait for, or hear by a signal |
@@ -23,6 +23,7 @@
 
 extern crate alloc;
 
+mod announced;
 pub mod archive;
 pub mod areas;
 mod call;

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::open::Open;
-use crate::sync::{Spin, key_of};
+use crate::sync::{Mutex, Spin, key_of};
 use crate::tree::{Leaving, Left};
 
 pub use crate::socket_names::{Name, Names, shares};
@@ -395,6 +395,8 @@ pub struct Socket {
     pub state: Spin<State>,
     /// How often one came that waits to be accepted, and the like.
     pub changes: AtomicU64,
+    /// Held while it gets its address: of two that give it one, one does.
+    pub naming: Mutex<()>,
     names: Arc<Names>,
     left: Arc<Left>,
 }
@@ -426,6 +428,7 @@ impl Socket {
             inbox: Inbox::new(left),
             state: Spin::new(state),
             changes: AtomicU64::new(0),
+            naming: Mutex::new(()),
             names: names.clone(),
             left: left.clone(),
         })
@@ -472,11 +475,11 @@ impl Socket {
         Peer { inbox: self.inbox.clone(), address: self.own(), process }
     }
 
-    /// Both are each other's other end, unless this one has another: says which. The other is one that nobody else can find.
+    /// Both are each other's other end, unless this one has another, or listens: says which. The other is one that nobody else can find.
     pub fn join(&self, other: &Socket) -> bool {
         let (mine, theirs) = (self.as_peer(self.process), other.as_peer(other.process));
         let joined = self.state.with(|state| {
-            let free = state.peer.is_none();
+            let free = state.peer.is_none() && state.waiting.is_none();
             if free {
                 state.peer = Some(theirs);
             }

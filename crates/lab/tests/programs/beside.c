@@ -183,6 +183,25 @@ static void tcp_connects(void) {
     tcp_listens(), close(fds[1]);
     fds[1] = socket(AF_INET, SOCK_STREAM, 0);
 }
+static void one_tcp(void) { fds[0] = socket(AF_INET, SOCK_STREAM, 0), at = free_port(), at.sin_port = 0; }
+static long binds_one(int i) { return bind(fds[0], (void *)&at, sizeof at); }
+static void udp(void) {
+    socklen_t len = sizeof at;
+    fds[0] = socket(AF_INET, SOCK_DGRAM, 0), fds[1] = socket(AF_INET, SOCK_DGRAM, 0);
+    at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    CHECK(bind(fds[1], (void *)&at, sizeof at) == 0 && getsockname(fds[1], (void *)&at, &len) == 0);
+}
+static long sends_to(int i) { return sendto(fds[0], "x", 1, 0, (void *)&at, sizeof at); }
+static void sent(void) {
+    struct sockaddr_in from[2];
+    for (int i = 0; i < 2; i++) {
+        socklen_t len = sizeof from[i];
+        char byte;
+        CHECK(answers[i] == 1 && recvfrom(fds[1], &byte, 1, 0, (void *)&from[i], &len) == 1);
+    }
+    CHECK(from[0].sin_port == from[1].sin_port && from[0].sin_port != 0);
+    close_all();
+}
 static void packet(void) { CHECK(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, fds) == 0 && write(fds[0], "hello", 5) == 5); }
 static long receives(int i) { char text[9]; return recv(fds[1], text, 9, 0); }
 static void event_one(void) { fds[1] = eventfd(1, EFD_NONBLOCK); }
@@ -394,6 +413,7 @@ int main(int count, char **arguments) {
         {"shmdt", shm_one, shm_removes, 0, EINVAL},
         {"bind", two_tcp, binds, close_all, EADDRINUSE}, {"bind a path", two_un, binds_un, un_gone, EADDRINUSE}, {"accept", listens, accepts, un_gone, EAGAIN},
         {"accept by TCP", tcp_listens, accepts, close_all, EAGAIN}, {"connect", tcp_connects, connects, close_all, EISCONN}, {"recv", packet, receives, close_all, EAGAIN},
+        {"bind of one socket", one_tcp, binds_one, close_all, EINVAL}, {"sendto", udp, sends_to, sent, -1},
         {"eventfd", event_one, reads8, close_all, EAGAIN}, {"eventfd that counts", event_sem, reads8, close_all, EAGAIN}, {"eventfd that is full", event_full, writes8, close_all, EAGAIN},
         {"timerfd", timer_one, reads8, close_all, EAGAIN}, {"signalfd", signal_one, reads_signal, close_all, EAGAIN}, {"sigtimedwait", signal_sent, waits_signal, 0, EAGAIN},
         {"sigqueue", rt_before, rt_sends, rt_after, -1},

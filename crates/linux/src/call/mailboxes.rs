@@ -52,11 +52,10 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn mq_open(&self, thread: &Thread, [name, flags, _, attributes]: [u64; 4]) -> Answer {
         let (name, flags) = (self.mailbox_name(name)?, flags as u32);
+        let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
         let found = self.mailboxes.with(|all| all.get(&name).cloned());
         let mailbox = match found {
-            Some(_) if flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0 => {
-                return Err(Errno::EEXIST);
-            }
+            Some(_) if exclusive => return Err(Errno::EEXIST),
             Some(found) => found,
             None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
             None => {
@@ -78,6 +77,9 @@ impl<M: Machine> Linux<'_, M> {
                         return Err(Errno::ENOSPC);
                     }
                     // Of two who make it the second finds it.
+                    if exclusive && all.contains_key(&name) {
+                        return Err(Errno::EEXIST);
+                    }
                     Ok(all.entry(name.clone()).or_insert_with(|| Arc::new(Mailbox::new(most))).clone())
                 })?
             }

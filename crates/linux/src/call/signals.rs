@@ -3,11 +3,12 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use crate::announced::{Meant, Sender};
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::{Process, Thread};
+use crate::process::Thread;
 use crate::signal::{ALWAYS, Action, DISARMS, Info, Stack, bit, first_of, number};
 use crate::sync::key_of;
 
@@ -163,41 +164,29 @@ impl<M: Machine> Linux<'_, M> {
         Ok(0)
     }
 
-    /// Whether a process may send a signal to another: to those of its user, and to whoever goes on in its session.
-    pub(crate) fn may_signal(&self, thread: &Thread, target: &Process, signal: u32) -> bool {
-        let own = thread.process.owner.with(|owner| [owner.users[0], owner.users[1]]);
-        if own[1] == 0 || target.pid == thread.process.pid {
-            return true;
-        }
-        let of = target.owner.with(|owner| [owner.users[0], owner.users[2]]);
-        let session = |process: &Process| process.session.load(Ordering::Relaxed);
-        own.iter().any(|user| of.contains(user))
-            || signal == number::CONTINUE && session(target) == session(&thread.process)
-    }
-
     pub(crate) fn kill_call(&self, thread: &Thread, pid: i32, signal: u32) -> Answer {
-        let own_group = thread.process.group.load(Ordering::Relaxed);
-        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        let meant = all.into_iter().filter(|process| match pid {
-            1.. => process.pid == pid as u32,
-            0 => process.group.load(Ordering::Relaxed) == own_group,
-            -1 => process.pid != 1 && process.pid != thread.process.pid,
-            group => process.group.load(Ordering::Relaxed) == group.unsigned_abs(),
-        });
+        let me = &thread.process;
+        let (sender, word) = (Sender::of(me), me.names_itself());
+        let info = Info { signal, word, ..Info::default() };
+        let meant = match pid {
+            1.. => self.processes.with(|all| all.get(&(pid as u32)).cloned().into_iter().collect()),
+            0 => self.announce(Meant::Group(me.group.load(Ordering::Relaxed)), Some(sender), info),
+            -1 => self.announce(Meant::AllBut(me.pid), Some(sender), info),
+            group => self.announce(Meant::Group(group.unsigned_abs()), Some(sender), info),
+        };
         let (mut any, mut refused) = (false, false);
         for process in meant {
             // Only if there is somebody.
             if signal > number::LAST {
                 return Err(Errno::EINVAL);
             }
-            if !self.may_signal(thread, &process, signal) {
+            if !sender.may_signal(&process, signal) {
                 refused = true;
                 continue;
             }
             any = true;
             if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
-                let word = thread.process.names_itself();
-                self.post(&process, None, Info { signal, word, ..Info::default() });
+                self.post(&process, None, info);
             }
         }
         match (any, refused) {
@@ -237,7 +226,7 @@ impl<M: Machine> Linux<'_, M> {
         if signal > number::LAST {
             return Err(Errno::EINVAL);
         }
-        if !self.may_signal(thread, &process, signal) {
+        if !Sender::of(&thread.process).may_signal(&process, signal) {
             return Err(Errno::EPERM);
         }
         if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
@@ -258,7 +247,7 @@ impl<M: Machine> Linux<'_, M> {
         if signal > number::LAST {
             return Err(Errno::EINVAL);
         }
-        if !self.may_signal(thread, &target.process, signal) {
+        if !Sender::of(&thread.process).may_signal(&target.process, signal) {
             return Err(Errno::EPERM);
         }
         if signal != 0 {

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::errno::{Answer, Errno};
 use crate::frame::Frame;
-use crate::kernel::Linux;
+use crate::kernel::{AFTER_SIGNALS, Linux};
 use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::{Memory, Process, Thread};
@@ -155,6 +155,11 @@ impl<M: Machine> Linux<'_, M> {
         }
         self.may_make_more(thread)?;
         let parent = &thread.process;
+        let announced = self.announced.with(|announced| announced.count());
+        // What has come before that is seen to first: the one that is made does not hear of it.
+        if !is_thread && (thread.is_dying() || thread.signals() != 0) {
+            return Err(AFTER_SIGNALS);
+        }
         let tid = self.new_tid();
         let mask = thread.mask.load(Ordering::SeqCst);
         let process = if is_thread { parent.clone() } else { self.new_process(thread, tid, ask)? };
@@ -205,7 +210,11 @@ impl<M: Machine> Linux<'_, M> {
             threads.push(new.clone());
         });
         if !is_thread {
-            self.processes.with(|all| all.insert(tid, process.clone()));
+            let missed = self.processes.with(|all| {
+                all.insert(tid, process.clone());
+                self.announced.with(|now| now.since(announced, &process))
+            });
+            missed.into_iter().for_each(|info| self.post(&process, None, info));
             if crate::meters::has_limit(&process) {
                 self.alarm_changed();
             }

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use super::transfer::Load;
+use crate::announced::Meant;
 use crate::capabilities::HANGS_UP;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
@@ -80,10 +81,10 @@ impl<M: Machine> Linux<'_, M> {
         if group == 0 {
             return;
         }
-        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        for process in all {
-            if process.group.load(Ordering::Relaxed) == group && process.ended.load(Ordering::SeqCst) == 0 {
-                self.post(&process, None, Info { signal, code: 128, ..Info::default() });
+        let info = Info { signal, code: 128, ..Info::default() };
+        for process in self.announce(Meant::Group(group), None, info) {
+            if process.ended.load(Ordering::SeqCst) == 0 {
+                self.post(&process, None, info);
             }
         }
     }

@@ -158,9 +158,15 @@ impl<M: Machine> Linux<'_, M> {
         if family != socket.family {
             return Err(if socket.family == UNIX { Errno::EINVAL } else { Errno::EAFNOSUPPORT });
         }
+        socket.naming.with(self.machine, |()| self.bind_to(thread, &socket, &address))
+    }
+
+    /// The same of an address of its family, while nobody else gives it one.
+    fn bind_to(&self, thread: &Thread, socket: &Arc<Socket>, address: &[u8]) -> Answer {
+        let family = socket.family;
         if socket.state.with(|state| !state.names.is_empty()) {
             // Of a path, whether something is there is asked first.
-            return match Self::unix_name(&address).filter(|_| family == UNIX) {
+            return match Self::unix_name(address).filter(|_| family == UNIX) {
                 Some((false, path)) if self.walk(thread, None, path, false)?.inode.is_some() => {
                     Err(Errno::EADDRINUSE)
                 }
@@ -170,19 +176,19 @@ impl<M: Machine> Linux<'_, M> {
         if family == super::netlink::FAMILY {
             let number = address.get(4..8).ok_or(Errno::EINVAL)?;
             let number = u32::from_le_bytes([number[0], number[1], number[2], number[3]]);
-            self.bind_netlink(thread, &socket, number);
+            self.bind_netlink(thread, socket, number);
             return Ok(0);
         }
         if family != UNIX {
-            let port = port_of(family, &address).map_err(|error| match error {
+            let port = port_of(family, address).map_err(|error| match error {
                 Errno::ENETUNREACH => Errno::EADDRNOTAVAIL,
                 other => other,
             })?;
             let port = match port {
-                0 => self.free_port(&socket, &address)?,
+                0 => self.free_port(socket, address)?,
                 port => {
-                    let names = names_of_port(&socket, port, &address);
-                    if !self.names.put_all(&names, &socket, sharing(&socket)) {
+                    let names = names_of_port(socket, port, address);
+                    if !self.names.put_all(&names, socket, sharing(socket)) {
                         return Err(Errno::EADDRINUSE);
                     }
                     port
@@ -193,21 +199,21 @@ impl<M: Machine> Linux<'_, M> {
             socket.state.with(|state| (state.own, state.bound) = (Arc::from(own), true));
             return Ok(0);
         }
-        match Self::unix_name(&address) {
+        match Self::unix_name(address) {
             None => {
                 // A name of the kernel's choice.
                 let name = alloc::format!("{:05x}", self.random() & 0xf_ffff);
                 let own = [&address[..2], &[0], name.as_bytes()].concat();
-                if !self.names.put(&[b"a", name.as_bytes()].concat(), &socket) {
+                if !self.names.put(&[b"a", name.as_bytes()].concat(), socket) {
                     return Err(Errno::EADDRINUSE);
                 }
                 socket.state.with(|state| state.own = Arc::from(own));
             }
             Some((true, name)) => {
-                if !self.names.put(&[b"a", name].concat(), &socket) {
+                if !self.names.put(&[b"a", name].concat(), socket) {
                     return Err(Errno::EADDRINUSE);
                 }
-                socket.state.with(|state| state.own = Arc::from(address.as_slice()));
+                socket.state.with(|state| state.own = Arc::from(address));
             }
             Some((false, path)) => {
                 let found = self.walk(thread, None, path, false)?;
@@ -222,7 +228,7 @@ impl<M: Machine> Linux<'_, M> {
                     Errno::EEXIST => Errno::EADDRINUSE,
                     other => other,
                 })?;
-                self.names.put(&name, &socket);
+                self.names.put(&name, socket);
                 let own = [&address[..2], path, &[0]].concat();
                 socket.state.with(|state| state.own = Arc::from(own));
             }
@@ -242,15 +248,17 @@ impl<M: Machine> Linux<'_, M> {
 
     /// One that listens without an address is found by all of this machine.
     pub(super) fn give_any_port(&self, socket: &Arc<Socket>) -> Result<(), Errno> {
-        if socket.family == UNIX || socket.state.with(|state| !state.names.is_empty()) {
-            return Ok(());
-        }
-        let mut own = local(socket.family, 0).to_vec();
-        own[4..].fill(0);
-        let port = self.free_port(socket, &own)?;
-        own[2..4].copy_from_slice(&port.to_be_bytes());
-        socket.state.with(|state| state.own = Arc::from(own));
-        Ok(())
+        socket.naming.with(self.machine, |()| {
+            if socket.family == UNIX || socket.state.with(|state| !state.names.is_empty()) {
+                return Ok(());
+            }
+            let mut own = local(socket.family, 0).to_vec();
+            own[4..].fill(0);
+            let port = self.free_port(socket, &own)?;
+            own[2..4].copy_from_slice(&port.to_be_bytes());
+            socket.state.with(|state| state.own = Arc::from(own));
+            Ok(())
+        })
     }
 
     /// A socket of the network has an address from its first use on: of the kind to which it sends.
@@ -258,21 +266,23 @@ impl<M: Machine> Linux<'_, M> {
         if socket.family == UNIX || to.len() < 16 {
             return Ok(());
         }
-        if socket.state.with(|state| !state.names.is_empty()) {
-            // Where it is now that it has somebody to talk to.
-            socket.state.with(|state| {
-                state.own = match state.bound {
-                    true => where_found(&state.own, to),
-                    false => opposite(socket.family, port_in(&state.own), to),
-                };
-            });
-            return Ok(());
-        }
-        let mut all = local(socket.family, 0).to_vec();
-        all[4..].fill(0);
-        let port = self.free_port(socket, &all)?;
-        socket.state.with(|state| state.own = opposite(socket.family, port, to));
-        Ok(())
+        socket.naming.with(self.machine, |()| {
+            if socket.state.with(|state| !state.names.is_empty()) {
+                // Where it is now that it has somebody to talk to.
+                socket.state.with(|state| {
+                    state.own = match state.bound {
+                        true => where_found(&state.own, to),
+                        false => opposite(socket.family, port_in(&state.own), to),
+                    };
+                });
+                return Ok(());
+            }
+            let mut all = local(socket.family, 0).to_vec();
+            all[4..].fill(0);
+            let port = self.free_port(socket, &all)?;
+            socket.state.with(|state| state.own = opposite(socket.family, port, to));
+            Ok(())
+        })
     }
 
     /// Who has an address.

@@ -25,11 +25,15 @@ impl<M: Machine> Linux<'_, M> {
         }
         self.give_any_port(&socket)?;
         let most = (most as u32).min(4096) as usize;
-        socket.state.with(|state| match &mut state.waiting {
-            Some((_, now)) => *now = most,
-            none => *none = Some((alloc::collections::VecDeque::new(), most)),
-        });
-        Ok(0)
+        socket.state.with(|state| {
+            match &mut state.waiting {
+                Some((_, now)) => *now = most,
+                // It may have connected meanwhile.
+                _ if state.peer.is_some() => return Err(Errno::EINVAL),
+                none => *none = Some((alloc::collections::VecDeque::new(), most)),
+            }
+            Ok(0)
+        })
     }
 
     pub(crate) fn connect(&self, thread: &Thread, number: u64, at: u64, len: u64) -> Answer {

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use crate::announced::Sender;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -89,7 +90,7 @@ impl<M: Machine> Linux<'_, M> {
         if info != 0 {
             return self.sigqueue(thread, None, [process.pid.into(), signal, info]);
         }
-        if !self.may_signal(thread, &process, signal as u32) {
+        if !Sender::of(&thread.process).may_signal(&process, signal as u32) {
             return Err(Errno::EPERM);
         }
         if signal != 0 {
