@@ -567,3 +567,58 @@ fn what_waits_for_a_sweep_is_looked_at_before_what_came_later() {
         mm.file(file).destroy().unwrap();
     });
 }
+
+/// A CPU has a space under each tag that its TLB knows, and runs in one of them: with a sweep it lets go of what lies under each other tag too.
+#[test]
+fn a_sweep_reaches_what_lies_under_every_tag() {
+    const TAGS: u16 = 16;
+    let host = Host::new(Setup { cpus: 2, tags: TAGS, frames: 1024, ..Setup::default() });
+    host.run(config(), |mm| {
+        let spaces: Vec<SpaceId> = (0..TAGS).map(|_| showing(mm, 1, &[1]).0).collect();
+        for &id in &spaces {
+            run_in(mm, id, &[1]);
+            read_all(mm, id, 1, 1);
+        }
+        for runs in [spaces[0], spaces[TAGS as usize - 1]] {
+            run_in(mm, runs, &[1]);
+            let held = take_free(mm);
+            (0..4).for_each(|_| look(mm));
+            assert!(mm.counter(Counter::FlushSpared) > 0, "quietly");
+            for &id in &spaces {
+                run_in(mm, id, &[1]);
+                host.on(1, || _ = host.try_read(AT));
+            }
+            assert_eq!(stale(mm), 0);
+            give_back(mm, held);
+            spaces.iter().for_each(|&id| {
+                run_in(mm, id, &[1]);
+                read_all(mm, id, 1, 1);
+            });
+        }
+    });
+}
+
+/// A CPU goes offline with something under each tag, and what is reclaimed meanwhile is taken from it without a word: it starts with nothing when it comes back.
+#[test]
+fn a_cpu_that_comes_back_has_nothing_under_any_tag() {
+    const TAGS: u16 = 4;
+    let host = Host::new(Setup { cpus: 2, tags: TAGS, ..setup(2) });
+    host.run(config(), |mm| {
+        let spaces: Vec<SpaceId> = (0..TAGS).map(|_| showing(mm, 1, &[1]).0).collect();
+        for &id in &spaces {
+            run_in(mm, id, &[1]);
+            read_all(mm, id, 1, 1);
+        }
+        host.on(1, || mm.cpu_offline().unwrap());
+        let held = take_free(mm);
+        (0..4).for_each(|_| look(mm));
+        assert!(mm.counter(Counter::FlushSpared) > 0, "quietly");
+        host.on(1, || mm.cpu_online().unwrap());
+        for &id in &spaces {
+            run_in(mm, id, &[1]);
+            host.on(1, || _ = host.try_read(AT));
+        }
+        assert_eq!(stale(mm), 0);
+        give_back(mm, held);
+    });
+}
