@@ -4,9 +4,10 @@
 use crate::machine;
 
 use machine::{Happened, Host, Mm, Setup, bare, pages, pcp, settled};
+use quietmm::platform::Cpus;
 use quietmm::{
-    AllocFrom, Backing, Certainty, Config, Counter, CpuId, CpuSet, Error, FrameNumber, NodeId, PageNumber,
-    PageRange, Prot, Region, SpaceId,
+    Advice, AllocFrom, Backing, Certainty, Config, Counter, CpuId, CpuSet, Error, FrameNumber, NodeId,
+    PageNumber, PageRange, Prot, Region, SpaceId,
 };
 
 const AT: u64 = 0x1000;
@@ -366,4 +367,54 @@ fn there_is_a_manager_for_so_many_cpus_with_every_policy() {
             assert_eq!(settled(mm).broken, None, "{policy}");
         });
     }
+}
+
+/// A CPU serves who asked it in turn, by words of its inbox. Who asks while it does is served for itself, though another of the same word had
+/// asked before, and though it has flushed everything meanwhile.
+#[test]
+fn who_asks_while_others_are_served_is_not_taken_for_one_of_them() {
+    const ASKS: [u16; 3] = [1, 64, 65];
+    let setup = Setup { cpus: 66, frames: 1024, ..Setup::default() };
+    let (cases, _) = machine::everywhere_as(&setup, &bare("linux"), None, |mm, n| {
+        let host = mm.platform();
+        let (id, _) = machine::flushing::cached(mm, 3, &[0]);
+        let asks = |nth: u64| mm.space(id).advise(pages(AT + nth, 1), Advice::PageOut).unwrap();
+        // It hears nothing until then.
+        assert!(host.on(0, || host.irqs_off()));
+        let serves = || host.irqs_on();
+        host.patient.set(true);
+        host.aside(
+            ASKS[0],
+            || asks(0),
+            |first| {
+                host.aside(
+                    ASKS[1],
+                    || asks(1),
+                    |second| {
+                        host.aside(0, serves, |target| {
+                            assert!(
+                                [first, second].map(|aside| host.resume_one(aside)) == [true; 2],
+                                "they wait"
+                            );
+                            host.at_touch(0, n, |mm| {
+                                if mm.platform().is_aside() {
+                                    mm.platform().stop();
+                                }
+                            });
+                            host.resume_one(target);
+                            // Its hardware walks to the page again, as it may at any time.
+                            host.on(0, || assert!(host.try_read(AT + 2).is_some()));
+                            host.on(ASKS[2], || asks(2));
+                            assert!(!host.caches(0, AT + 2), "touch {n}");
+                            while [target, second, first].map(|aside| host.resume_one(aside)).contains(&true)
+                            {
+                            }
+                        });
+                    },
+                );
+            },
+        );
+        host.all_placed();
+    });
+    assert!(cases.len() > 10, "{}", cases.len());
 }
