@@ -360,3 +360,74 @@ fn frames_that_wait_go_with_memory_that_goes_offline() {
         });
     }
 }
+
+/// More was unmapped while a sweep was under way, so that the next begins as that one ends: each CPU takes part in that one too before it is over.
+#[test]
+fn a_sweep_that_begins_as_another_ends_asks_each_cpu_again() {
+    let host = host(2);
+    let config = Config { vmap_lazy: Some(8), sweep_deadline: u64::MAX, ..kernel("linux+vmap=sweep", 256) };
+    host.run(config, |mm| {
+        let list = frames(mm, 4);
+        let [one, other] = [0; 2].map(|_| mm.vmap().map(&list, BARE, RW).unwrap().start);
+        mm.vmap().unmap(one).unwrap();
+        ticks(mm, &[1]);
+        host.on(1, || assert!(host.read_kernel(other).is_some()));
+        mm.vmap().unmap(other).unwrap();
+        ticks(mm, &[0]);
+        assert_eq!((counted(mm, Counter::KernelSweeps), mm.vmap().waits().unwrap().pages), (1, 4));
+        // CPU 0 looks again and again, and CPU 1 has not flushed since.
+        ticks(mm, &[0, 0, 0]);
+        assert!(host.caches_kernel(1, other));
+        assert_eq!(mm.vmap().waits().unwrap().pages, 4);
+        ticks(mm, &[1, 0]);
+        assert_eq!((host.caches_kernel(1, other), mm.vmap().waits().unwrap().pages), (false, 0));
+        assert_eq!(counted(mm, Counter::KernelSweeps), 2);
+        free(mm, list);
+    });
+}
+
+/// What is unmapped while the purger is at work, at whatever place, is not forgotten: where there is enough of it, the purger is wanted again.
+#[test]
+fn who_asks_for_the_purger_while_it_is_at_work_is_heard() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let config = Config { vmap_lazy: Some(16), ..kernel("linux", 512) };
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let list = frames(mm, 1);
+        let [one, other] = [0; 2].map(|_| mm.vmap().map(&[list[0]; 20], BARE, RW).unwrap().start);
+        mm.vmap().unmap(one).unwrap();
+        race(mm, place, || mm.vmap().purger().unwrap(), || mm.vmap().unmap(other).unwrap());
+        let waits = mm.vmap().waits().unwrap().pages;
+        if waits > 0 {
+            // It does not sleep.
+            mm.vmap().purger().unwrap();
+        }
+        assert_eq!(mm.vmap().waits().unwrap().pages, 0, "{place:?}");
+        free(mm, list);
+        waits
+    });
+    assert!(cases.count(|&waits| waits > 0) > 0 && cases.count(|&waits| waits == 0) > 0);
+}
+
+/// A sweep ends while the purger is at work, at whatever place: what it leaves to be freed is freed by the purger.
+#[test]
+fn a_sweep_that_ends_while_the_purger_is_at_work_is_heard_of() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let config = Config { vmap_lazy: Some(8), sweep_deadline: u64::MAX, ..kernel("linux+vmap=sweep", 512) };
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let [one, other] = [0; 2].map(|_| mm.vmap().alloc(8, BARE, RW).unwrap().start);
+        mm.vmap().free(one).unwrap();
+        ticks(mm, &[0, 1, 0]);
+        mm.vmap().free(other).unwrap();
+        ticks(mm, &[0]);
+        race(mm, place, || mm.vmap().purger().unwrap(), || ticks(mm, &[1]));
+        ticks(mm, &[0, 1]);
+        let waits = mm.vmap().waits().unwrap().frames;
+        if waits > 0 {
+            // It does not sleep.
+            mm.vmap().purger().unwrap();
+        }
+        assert_eq!(mm.vmap().waits().unwrap().frames, 0, "{place:?}");
+        waits
+    });
+    assert!(cases.count(|&waits| waits > 0) > 0);
+}
