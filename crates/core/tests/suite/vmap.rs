@@ -610,3 +610,35 @@ fn maps_in_the_middle_of_holes_and_at_their_ends_lose_no_address() {
         });
     }
 }
+
+/// An extent across shards takes a slot for each at once: where memory is out after some of them, these go back.
+#[test]
+fn slots_for_an_extent_across_shards_are_not_lost_where_memory_is_out() {
+    const SHARDS: u32 = 512;
+    for pages in [17, 20, 33, 36, 49, 65] {
+        let host = Host::new(Setup { frames: 2048, ..Setup::default() });
+        host.run(Config { vmap_shards: Some(SHARDS), ..kernel("linux", 16 * u64::from(SHARDS)) }, |mm| {
+            let list = frames(mm, 1);
+            let whole = vec![list[0]; pages];
+            let map = |pages: usize| mm.vmap().map(&whole[..pages], BARE, RW).map(|range| range.start);
+            // All tables are there.
+            let all: Vec<_> = (0..SHARDS).map(|_| map(16).unwrap()).collect();
+            all.into_iter().for_each(|start| mm.vmap().unmap(start).unwrap());
+            mm.vmap().purge().unwrap();
+            let mut live = vec![map(pages).unwrap()];
+            let held = machine::swapping::take_free(mm);
+            let refused = loop {
+                match map(pages) {
+                    Ok(start) => live.push(start),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(refused, Error::OutOfMemory, "after {} of {pages} pages", live.len());
+            assert_eq!(mm.validate().broken, None, "after {} of {pages} pages", live.len());
+            live.into_iter().for_each(|start| mm.vmap().unmap(start).unwrap());
+            mm.vmap().purge().unwrap();
+            machine::give_back(mm, held);
+            free(mm, list);
+        });
+    }
+}

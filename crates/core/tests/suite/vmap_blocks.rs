@@ -231,3 +231,22 @@ fn a_hole_that_becomes_two_when_one_slot_is_left_is_lost_for_nobody() {
         });
     }
 }
+
+/// A block of which a page is in use stays its CPU's where addresses are short, with all that is free in it.
+#[test]
+fn a_block_that_is_partly_in_use_keeps_what_is_free() {
+    let host = host(2);
+    host.run(kernel("linux", 4096), |mm| {
+        let list = frames(mm, 64);
+        let first = mm.vmap().map_ram(&list, RW).unwrap();
+        let stays = mm.vmap().map_ram(&list[..1], RW).unwrap();
+        assert_eq!(stays.start, first.end(), "in the next word of the block");
+        mm.vmap().unmap_ram(first).unwrap();
+        assert_eq!(mm.vmap().map(&[list[0]; 4096], BARE, RW), Err(Error::NoAddress));
+        assert_eq!(mm.validate().broken, None);
+        assert_eq!(mm.vmap().map_ram(&list, RW), Ok(first), "it was flushed, and is free");
+        [first, stays].iter().for_each(|&range| mm.vmap().unmap_ram(range).unwrap());
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}

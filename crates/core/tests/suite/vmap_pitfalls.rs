@@ -6,7 +6,8 @@ use crate::machine;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use machine::kernel::{BARE, RW, START, at, frames, free, kernel, room};
+use machine::kernel::{BARE, RW, START, at, frames, free, kernel, next, room};
+use machine::race::{at_every_touch, race};
 use machine::{Happened, Host, Mm, Setup, everywhere_as, exhaust, give_back};
 use quietmm::{AllocFrom, Config, Error, Event, FrameNumber, PageNumber, PageRange, Rule, VmapPlace};
 
@@ -483,4 +484,35 @@ fn p32_a_request_that_makes_no_sense_is_refused() {
         assert_eq!(nonsense(policy, None), [Err(Error::BadRange), Err(Error::BadAlignment(3))], "{policy}");
         assert_eq!(nonsense(policy, Some(Rule::CheckRequest)), [Ok(()), Ok(())], "{policy}");
     }
+}
+
+/// Who unmaps a range, and stands still in the middle while another does so first and memory of the kernel's own comes to lie there, is told so: that
+/// memory stays.
+#[test]
+fn an_unmap_that_comes_too_late_takes_nothing_away() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &kernel("linux", 64), None, |mm, place| {
+        let list = frames(mm, 64);
+        let range = mm.vmap().map(&list, BARE, RW).unwrap();
+        let late = Cell::new(None);
+        let own = race(
+            mm,
+            place,
+            || late.set(Some(mm.vmap().unmap(range.start))),
+            || {
+                let first = mm.vmap().unmap(range.start);
+                mm.vmap().purge().unwrap();
+                mm.vmap().alloc(64, BARE, RW).map(|own| (own, first.is_ok()))
+            },
+        );
+        if let Ok((own, was_first)) = own {
+            assert_ne!(late.get().expect("it has ended").is_ok(), was_first, "{place:?}");
+            assert!((0..64).all(|page| mm.vmap().frame_at(next(own.start, page)).is_ok()), "{place:?}");
+            mm.vmap().free(own.start).unwrap();
+        }
+        mm.vmap().purge().unwrap();
+        free(mm, list);
+        own.is_ok_and(|(_, was_first)| was_first)
+    });
+    assert!(cases.count(|&was_first| was_first) > 0);
 }
