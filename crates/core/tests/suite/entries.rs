@@ -311,3 +311,48 @@ fn p39_a_policy_without_its_guarantee_is_refused() {
         assert_eq!(lost, (true, true), "{policy}: made all the same, it loses a write");
     }
 }
+
+/// CPU 1 reads a page that nobody has used for a while, and writes to it a moment later, each at some access of CPU 0's to the entry, which loses a right
+/// of it meanwhile. Whether the write came, and what the file has on its device in the end.
+fn used_and_written_meanwhile(policy: &str, first: u32, then: u32) -> (bool, Option<u64>) {
+    let host = machine(2, None);
+    host.run(bare(policy), |mm| {
+        let (id, file) = (mm.create_space().unwrap(), mm.create_file(1).unwrap());
+        let backing = Backing::File { file, offset: 0 };
+        mm.space(id).map(pages(AT, 1), backing, Prot::ReadWriteExecute).unwrap();
+        run_in(mm, id, &[0, 1]);
+        host.read(mm, id, AT).unwrap();
+        host.make_cold(AT);
+        let wrote = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&wrote);
+        let write = move |mm: &Mm<'_>| {
+            let host = mm.platform();
+            seen.set(host.on(1, || host.try_write(AT, 9)));
+        };
+        let read = move |mm: &Mm<'_>| {
+            let host = mm.platform();
+            host.on(1, || {
+                assert_eq!(host.try_read(AT), Some(0));
+                host.watch(AT, then, Box::new(write));
+            });
+        };
+        host.on(1, || host.watch(AT, first, Box::new(read)));
+        mm.space(id).protect(pages(AT, 1), Prot::ReadWrite).unwrap();
+        host.watch_nothing();
+        mm.file(file).write_back().unwrap();
+        (wrote.get(), host.on_disk(file, 0))
+    })
+}
+
+#[test]
+fn what_is_used_and_then_written_while_its_rights_change_is_dirty() {
+    for policy in ["linux", "quiet"] {
+        let mut written = 0;
+        for (first, then) in (1..6).flat_map(|first| (1..4).map(move |then| (first, then))) {
+            let (wrote, kept) = used_and_written_meanwhile(policy, first, then);
+            assert!(!wrote || kept == Some(9), "{policy}: read at access {first}, and written {then} later");
+            written += u32::from(wrote);
+        }
+        assert!(written > 2, "{policy}: {written} times");
+    }
+}

@@ -593,3 +593,39 @@ fn a_large_page_leaves_a_block_that_goes() {
         end(mm, &[id], &[DEVICE]);
     });
 }
+
+/// The same where it is used at one step, and written to at a later one.
+#[test]
+fn what_is_used_and_then_written_while_a_large_page_becomes_small_is_dirty() {
+    let mut written = 0;
+    for (first, then) in (1..6).flat_map(|first| (1..4).map(move |then| (first, then))) {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let id = mm.create_space().unwrap();
+            mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+            [1, 0].iter().for_each(|&cpu| host.on(cpu, || mm.space(id).switch_to().unwrap()));
+            host.read(mm, id, LARGE).unwrap();
+            host.make_cold(LARGE);
+            let wrote = Rc::new(Cell::new(false));
+            let writes = Rc::clone(&wrote);
+            let write = move |mm: &Mm<'_>| {
+                let host = mm.platform();
+                writes.set(host.on(1, || host.try_write(LARGE, 7)));
+            };
+            let read = move |mm: &Mm<'_>| {
+                let host = mm.platform();
+                host.on(1, || {
+                    assert_eq!(host.try_read(LARGE), Some(0));
+                    host.watch(LARGE, then, Box::new(write));
+                });
+            };
+            host.watch(LARGE, first, Box::new(read));
+            mm.space(id).unmap(pages(LARGE + 511, 1)).unwrap();
+            host.watch_nothing();
+            written += u32::from(wrote.get());
+            assert_eq!(entry(mm, id, LARGE).has(Entry::DIRTY), wrote.get(), "at {first}, and {then} later");
+        });
+    }
+    assert!(written > 2, "{written} times");
+}

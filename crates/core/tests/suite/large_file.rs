@@ -631,3 +631,41 @@ fn what_is_brought_to_be_written_to_is_so_when_the_entry_becomes_small() {
         });
     }
 }
+
+/// A CPU shows a piece of a file for the first time, and stands still in the middle, while another shows a page of it, or a piece of another file under the
+/// same table: what is made ready for large entries is made once, and none of it is lost.
+#[test]
+fn who_shows_a_piece_while_another_shows_something_beside_it_loses_nothing() {
+    let host = Host::new(setup(2));
+    host.patient.set(true);
+    host.run(config("linux"), |mm| {
+        let (first, one) = large(mm, shared, Prot::Read);
+        let (second, other) = large(mm, shared, Prot::Read);
+        for beside in [LARGE + 5, LARGE + 1024] {
+            let (mut n, mut small) = (0, 0);
+            loop {
+                let id = mm.create_space().unwrap();
+                for (file, at) in [(one, LARGE), (other, LARGE + 1024)] {
+                    mm.space(id).map(pages(at, PAGES), shared(file), Prot::Read).unwrap();
+                    mm.space(id).advise(pages(at, PAGES), Advice::Large).unwrap();
+                }
+                let fault = |at| mm.space(id).fault(PageNumber(at).addr(), UserAccess::Read).unwrap();
+                race(mm, Place::Touch(n), || fault(LARGE), || fault(beside));
+                small += u32::from(!is_large(mm, id));
+                assert_eq!(mm.validate().broken, None, "touch {n}");
+                mm.space(id).destroy().unwrap();
+                let ended = !host.all_placed();
+                host.forget_placed();
+                if ended {
+                    break;
+                }
+                n += if soaks() { 1 } else { 11 };
+            }
+            assert_eq!(small > 0, beside < LARGE + PAGES, "{small} of {n}");
+        }
+        mm.unload();
+        mm.space(second).destroy().unwrap();
+        mm.file(other).destroy().unwrap();
+        end(mm, &[first], one);
+    });
+}
