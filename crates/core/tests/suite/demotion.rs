@@ -6,8 +6,10 @@ use machine::race::{Place, at, at_every_touch, at_places, race};
 use machine::showing::{ANON, AT, frame, mapped, read_in, shared, two_nodes, write_all};
 use machine::swapping::{DEVICE, sound, swapping, take_free};
 use machine::{Happened, Mm, Setup, counted, give_back, pages, settled};
+use quietmm::addr::PAGE_SIZE;
 use quietmm::{
-    Config, Counter, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber, Prot, Rule, SpaceId,
+    Advice, Config, Counter, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber, Prot, Rule,
+    SpaceId,
 };
 
 const NEAR: NodeId = NodeId(0);
@@ -403,4 +405,41 @@ fn two_that_say_where_pages_go_make_what_they_need_once() {
         sound(mm);
     });
     assert!(cases.results.len() > 50, "{}", cases.results.len());
+}
+
+/// Pages that only move make no other older: what had gone before they did, and comes back, went a moment ago.
+#[test]
+fn pages_that_move_make_nothing_older_that_has_gone() {
+    at(&two_nodes(), &Config { shadows: true, ..swapping("linux") }, None, |mm| {
+        let host = mm.platform();
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+        let [hot, other, goes] = [16, 256, 8].map(|count| mm.create_file(count).unwrap());
+        let id = mapped(mm, shared(hot), 16);
+        let mut word = [0; 8];
+        for page in 0..16 {
+            assert_eq!(host.read(mm, id, AT + page), Ok(0));
+            mm.file(hot).read(page * PAGE_SIZE, &mut word).unwrap();
+        }
+        mm.drain_lru_batch();
+        assert_eq!(mm.file(other).read_ahead(0, 256), Ok(256));
+        let last = mapped(mm, shared(goes), 8);
+        (AT..AT + 8).for_each(|page| assert_eq!(host.read(mm, last, page), Ok(0)));
+        mm.drain_lru_batch();
+        let near = fill(mm, NEAR, 0);
+        let wants = |count| write_all(mm, bound(mm, count), count);
+        wants(1);
+        assert_eq!(counted(mm, Counter::PgActivate), 16);
+        mm.space(last).advise(pages(AT, 8), Advice::PageOut).unwrap();
+        assert_eq!(mm.file(goes).cached_pages(), Ok(0));
+        let before = counted(mm, Counter::PgDemoted);
+        wants(64);
+        let moved = counted(mm, Counter::PgDemoted) - before;
+        assert!(moved > 50, "{moved}");
+        give_back(mm, near);
+        (0..8).for_each(|page| _ = mm.file(goes).read(page * PAGE_SIZE, &mut word).unwrap());
+        let came =
+            [Counter::WorkingsetRefault, Counter::WorkingsetActivate].map(|counter| counted(mm, counter));
+        assert_eq!(came, [8, 8]);
+        sound(mm);
+    });
 }

@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 use machine::swapping::{AT, DEVICE, anonymous, end, is_out, read, sound, squeeze, swapping, take_free};
 use machine::{Host, Mm, Setup, give_back, pages};
+use quietmm::addr::PAGE_SIZE;
 use quietmm::{AllocFrom, Backing, Config, Counter, FileId, PageNumber, Prot, SpaceId};
 
 fn config(shadows: bool) -> Config {
@@ -219,5 +220,33 @@ fn a_page_of_a_file_that_has_the_place_of_another_is_no_refault() {
         (AT..AT + 8).for_each(|page| assert_eq!(read(mm, id, page), Ok(0)));
         assert_eq!(counts(mm).0, 8);
         end(mm, &[id], &[]);
+    });
+}
+
+/// A page that went twice, and was only read ahead in between, has gone once: it comes back once.
+#[test]
+fn a_page_that_went_twice_comes_back_once() {
+    let host = host();
+    host.run(config(true), |mm| {
+        let (_, file) = stream(mm, 8);
+        let goes = || {
+            mm.drain_lru_batch();
+            squeeze(mm);
+            assert_eq!(mm.file(file).cached_pages(), Ok(0));
+        };
+        for _ in 0..3 {
+            assert_eq!(mm.file(file).read_ahead(0, 8), Ok(8));
+            goes();
+        }
+        assert_eq!(counts(mm).0, 0, "nobody wanted any of them");
+        let mut into = [0; 8 * PAGE_SIZE as usize];
+        assert_eq!(mm.file(file).read(0, &mut into), Ok(into.len()));
+        assert_eq!(counts(mm).0, 8);
+        // What leaves its cache by itself was not reclaimed.
+        mm.drain_lru_batch();
+        assert_eq!(mm.file(file).evict(0, 8), Ok(8));
+        assert_eq!(mm.file(file).read(0, &mut into), Ok(into.len()));
+        assert_eq!(counts(mm).0, 8);
+        sound(mm);
     });
 }

@@ -360,3 +360,32 @@ fn all_of_a_large_page_goes_when_it_is_not_wanted() {
         mm.drain_lru_batch();
     });
 }
+
+/// What was active is so no more where it is not wanted soon: it goes before pages of which nobody said anything.
+#[test]
+fn what_was_active_and_is_not_wanted_soon_goes_first_too() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let (hot, other) = (on_device(mm, 16), on_device(mm, 64));
+        let id = mapped(mm, shared(hot), 16);
+        let mut word = [0; 8];
+        for page in 0..16 {
+            host.read(mm, id, AT + page).unwrap();
+            mm.file(hot).read(page * PAGE_SIZE, &mut word).unwrap();
+        }
+        mm.drain_lru_batch();
+        assert_eq!(mm.file(other).read_ahead(0, 64), Ok(64));
+        mm.drain_lru_batch();
+        let mut held = take_free(mm);
+        reclaim(mm);
+        held.extend(take_free(mm));
+        let cached = |file| mm.file(file).cached_pages().unwrap();
+        let before = cached(other);
+        assert_eq!((mm.counter(Counter::PgActivate), cached(hot), before), (16, 16, 60));
+        advise(mm, id, AT, 8, Advice::Cold);
+        reclaim(mm);
+        assert_eq!((cached(hot), cached(other)), (12, before));
+        give_back(mm, held);
+        sound(mm);
+    });
+}

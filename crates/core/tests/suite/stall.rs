@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use machine::swapping::{AT, DEVICE, anonymous, end, read, swapping, take_free};
-use machine::{Host, Mm, Setup, bare, give_back, settled};
+use machine::{Host, Mm, Setup, bare, give_back, pages, pcp, settled};
 use quietmm::platform::WaitKey;
-use quietmm::{AllocFrom, Config, Counter, Error, Frames, UserAccess};
+use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, Frames, Prot, UserAccess};
 
 fn setup(cpus: u32) -> Setup {
     Setup { cpus, frames: 768, ..Setup::default() }
@@ -205,4 +205,58 @@ fn what_comes_back_from_a_device_wakes_those_who_wait_and_nobody_else() {
         assert_eq!(wakes, [0, 1, 0, 0]);
         end(mm, &[id], &[DEVICE]);
     });
+}
+
+/// Tables that lead to nothing any more are what is left of memory: two that lie beside each other make a larger block.
+#[test]
+fn tables_that_go_when_memory_is_out_make_larger_blocks_too() {
+    let host = Host::new(setup(1));
+    host.run(Config { page_lists: pcp(31), ..swapping("linux") }, |mm| {
+        const TABLE: u64 = 512;
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(TABLE, 40 * TABLE), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).switch_to().unwrap();
+        (1..=40).for_each(|table| host.write(mm, id, table * TABLE + 5, 1).unwrap());
+        for table in 1..=40 {
+            mm.space(id).advise(pages(table * TABLE + 5, 1), Advice::Drop).unwrap();
+        }
+        let held = take_free(mm);
+        let tables = mm.space(id).usage().unwrap().tables;
+        assert!(tables > 40, "{tables}");
+        let block = mm.frames().alloc(1, AllocFrom::HERE).expect("of two tables");
+        assert_eq!(mm.counter(Counter::OutOfMemory), 0);
+        mm.frames().free(block);
+        give_back(mm, held);
+        end(mm, &[id], &[]);
+    });
+}
+
+/// The device ends at each place in the middle of what a task does that waits for it: the task goes on, and does not sleep for what has been.
+#[test]
+fn a_device_that_ends_while_somebody_is_about_to_wait_for_it_is_not_missed() {
+    let (cases, _) = machine::everywhere_as(&setup(2), &swapping("linux"), None, |mm, n| {
+        let host = mm.platform();
+        host.patient.set(true);
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = anonymous(mm, 4);
+        mm.drain_lru_batch();
+        let (held, mut more) = (take_free(mm), Vec::new());
+        let got = host.aside(
+            1,
+            || more.extend(one_frame(mm)),
+            |first| {
+                host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+                assert!(host.resume_one(first), "the device is at work");
+                host.at_touch(0, n, |mm| _ = mm.platform().resume_any());
+                one_frame(mm)
+            },
+        );
+        host.all_placed();
+        assert!(got.is_ok(), "touch {n}");
+        give_back(mm, held);
+        give_back(mm, more);
+        give_back(mm, got.into_iter().collect());
+        end(mm, &[id], &[DEVICE]);
+    });
+    assert!(cases.len() > 100, "{}", cases.len());
 }
