@@ -5,10 +5,11 @@ use crate::machine;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use machine::showing::two_nodes;
 use machine::{Host, Mm, NO_PCP, Setup, bare, config, exhaust, give_back, pages, pcp, settled};
 use proptest::prelude::*;
 use quietmm::{
-    AllocFrom, Backing, Config, Error, FrameNumber, Kind, ListLimits, NodeId, PageRange, Prot, Region,
+    AllocFrom, Backing, Config, Error, FrameNumber, Frames, Kind, ListLimits, NodeId, PageRange, Prot, Region,
 };
 
 const BASE: u32 = 0xfc00;
@@ -526,5 +527,39 @@ fn a_block_that_was_freed_behind_its_owners_back_is_not_freed_twice() {
             give_back(mm, held);
             assert_eq!(mm.validate().broken, None);
         }
+    });
+}
+
+/// A node that has run short gives frames again once it has as many as it should, and not as soon as it has as many as it must.
+#[test]
+fn a_node_that_was_short_gives_frames_again_when_it_has_enough() {
+    machine::race::at(&two_nodes(), &Config { min_free: Some(256), ..bare("linux") }, None, |mm| {
+        let here = AllocFrom { node: Some(NodeId(0)), may_reclaim: false };
+        let is_here = |frame: &Frames| frame.first() < FrameNumber(0xfc00 + 2048);
+        // Where no node has more than it should another frame is of the one that was asked for, which is short by then.
+        let (mut held, mut others) = (Vec::new(), Vec::new());
+        loop {
+            let frame = mm.frames().alloc(0, here).unwrap();
+            match (is_here(&frame), others.is_empty()) {
+                (true, true) => held.push(frame),
+                (true, false) => break held.push(frame),
+                (false, _) => others.push(frame),
+            }
+        }
+        give_back(mm, others);
+        // Its min watermark is 128: so it is short below 161 frames, and has enough with 194.
+        let mut back = 0;
+        loop {
+            mm.frames().free(held.pop().unwrap());
+            back += 1;
+            let frame = mm.frames().alloc(0, here).unwrap();
+            let is_here = is_here(&frame);
+            mm.frames().free(frame);
+            if is_here {
+                break;
+            }
+        }
+        assert_eq!(back, 194 - 160);
+        give_back(mm, held);
     });
 }

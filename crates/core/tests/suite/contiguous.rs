@@ -428,3 +428,26 @@ fn who_can_wait_leaves_memory_below_an_address_at_its_mark() {
         });
     }
 }
+
+/// A node that would keep less than it should is asked for a piece only where no other has one that is free.
+#[test]
+fn a_piece_that_is_free_comes_from_a_node_that_keeps_enough() {
+    at(&two_nodes(), &Config { min_free: Some(64), ..bare("linux") }, None, |mm| {
+        let here = AllocFrom { node: Some(NodeId(0)), may_reclaim: false };
+        let mut held = Vec::new();
+        // What is left of the node is one block, and no frame besides.
+        loop {
+            let frame = mm.frames().alloc(0, here).unwrap();
+            if frame.first() >= SECOND {
+                break mm.frames().free(frame);
+            }
+            held.push(frame);
+        }
+        let piece = mm.frames().alloc_contiguous(1024, ANYWHERE).unwrap();
+        assert!(piece.first() >= SECOND.add(1024), "{:?} is of the node that is short", piece.first());
+        let other = mm.frames().alloc_contiguous(1024, ANYWHERE).unwrap();
+        mm.frames().free_contiguous(piece);
+        mm.frames().free_contiguous(other);
+        give_back(mm, held);
+    });
+}

@@ -563,3 +563,20 @@ fn of_two_who_say_that_a_block_has_come_one_is_right() {
     assert!(cases.results.len() > 5 && cases.count(|&both| both) == 0, "{} cases", cases.results.len());
     assert!(two_say_so(Some(Rule::AddedOnce)).count(|&both| both) > 3);
 }
+
+/// The memory of a CPU's own node comes while another node's is still away: it is the nearest from then on.
+#[test]
+fn memory_that_comes_to_a_cpus_own_node_is_its_nearest() {
+    let regions = Some(vec![region(FIRST, 2 * BLOCK, 1)]);
+    let later = vec![region(LATER, BLOCK, 0), region(LATER.add(BLOCK), BLOCK, 1)];
+    let host = Host::new(Setup { cpus: 1, nodes: 2, frames: 4 * BLOCK, regions, later, ..Setup::default() });
+    host.run(small("linux"), |mm| {
+        // Some of the other node's frames are on the CPU's lists.
+        let frame = mm.frames().alloc(0, AllocFrom::HERE).unwrap();
+        mm.frames().free(frame);
+        come(mm, LATER);
+        let frames: Vec<Frames> = (0..8).map(|_| mm.frames().alloc(0, AllocFrom::HERE).unwrap()).collect();
+        assert!(frames.iter().all(|frame| is_in(LATER, frame.first())), "{frames:?}");
+        give_back(mm, frames);
+    });
+}
