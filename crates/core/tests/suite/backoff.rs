@@ -304,3 +304,23 @@ fn what_was_written_to_again_goes_to_another_device_while_its_own_fails() {
         end(mm, &[id], &[7, 8]);
     });
 }
+
+/// A device that failed goes off and comes back: what it did before says nothing of it.
+#[test]
+fn a_device_that_comes_back_is_written_to_at_once() {
+    let host = Host::new(Setup { cpus: 1, frames: 768, ..Setup::default() });
+    host.run(config(), |mm| {
+        mm.swap().on(7, 1024, 0).unwrap();
+        let (id, held) = full(mm, 256);
+        host.fail_writes.set(true);
+        (0..4).for_each(|_| assert_eq!(fault(mm, id, AT + 256), Err(Error::OutOfMemory)));
+        assert_eq!(mm.swap().usage().failing, 1024);
+        host.fail_writes.set(false);
+        mm.swap().off(7).unwrap();
+        mm.swap().on(7, 1024, 0).unwrap();
+        assert_eq!(mm.swap().usage().failing, 0);
+        assert_eq!(fault(mm, id, AT + 256), Ok(()), "the first try");
+        give_back(mm, held);
+        end(mm, &[id], &[7]);
+    });
+}

@@ -221,3 +221,26 @@ fn a_writer_that_comes_at_any_step_of_a_reader_does_not_share_with_it() {
     }
     assert!(alone > 1, "the writer had it at {alone} steps");
 }
+
+/// Whoever has the lock alone is told that somebody waits for it as long as somebody does: a reader, or another who wants it alone.
+#[test]
+fn who_has_it_alone_knows_whether_somebody_waits() {
+    for reads in [true, false] {
+        on_machine(|host, mm| {
+            let lock = unlocked();
+            let alone = lock.write(mm);
+            assert!(lock.is_written(host) && !lock.is_awaited(host), "nobody else is there");
+            host.place();
+            let waits = || if reads { drop(lock.read(mm)) } else { drop(lock.write(mm)) };
+            host.aside(1, waits, |other| {
+                assert!(host.resume_one(other), "it waits");
+                assert!(lock.is_awaited(host), "{reads}");
+                drop(alone);
+            });
+            host.all_placed();
+            let alone = lock.write(mm);
+            assert!(!lock.is_awaited(host), "{reads}: it has come and gone");
+            drop(alone);
+        });
+    }
+}

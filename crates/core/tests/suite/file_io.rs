@@ -6,7 +6,8 @@ use std::panic::catch_unwind;
 
 use machine::faults::reclaim_all;
 use machine::showing::{AT, mapped, private, shared};
-use machine::{Host, Mm, Setup, bare, settled};
+use machine::swapping::take_free;
+use machine::{Host, Mm, Setup, bare, give_back, settled};
 use quietmm::{Error, FileId, Rule, SpaceId};
 
 const PAGE: u64 = 4096;
@@ -332,4 +333,24 @@ fn a_file_that_grows_keeps_the_page_in_which_it_ended() {
         mm.file(file).set_size(PAGE + 8).unwrap();
         assert_eq!(host.on_disk(file, 1), Some(7));
     });
+}
+
+/// A write to beyond a file's end that is out of memory before it has come to where that was: the file is as long as it was.
+#[test]
+fn a_write_that_stops_before_the_old_end_leaves_the_file_as_long_as_it_was() {
+    for room in 1..4 {
+        let host = Host::new(Setup { disk: false, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
+            let file = mm.create_file(6).unwrap();
+            // What leads to its pages is there.
+            assert_eq!(mm.file(file).read(5 * PAGE, &mut [0]), Ok(1));
+            let mut held = take_free(mm);
+            let some = held.split_off(held.len() - room);
+            give_back(mm, some);
+            let written = mm.file(file).write(0, &[7; 8 * PAGE as usize]).unwrap() as u64;
+            assert!((1..6 * PAGE).contains(&written), "{written} bytes");
+            assert_eq!(mm.file(file).size(), Ok(6 * PAGE), "{written} bytes of a file of six pages");
+            give_back(mm, held);
+        });
+    }
 }

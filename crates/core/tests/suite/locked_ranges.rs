@@ -340,3 +340,44 @@ fn what_is_locked_and_moves_while_its_space_is_changed_stays() {
     });
     assert!(cases.count(|&moved| moved) > 20);
 }
+
+/// The same where it is locked in two spaces, and both are changed at that moment.
+#[test]
+fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() {
+    /// A touch of a change at which it has the VMAs alone.
+    const ALONE: u32 = 20;
+    let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
+    let node = |node: u16| {
+        let start = FrameNumber(0xfc00 + 256 * u32::from(node));
+        Region { start, frames: 256, node: NodeId(node) }
+    };
+    let setup =
+        Setup { cpus: 3, nodes: 2, frames: 512, regions: Some(vec![node(0), node(1)]), ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 4);
+        mm.space(id).lock(pages(AT, 1)).unwrap();
+        let [child, third] = [0; 2].map(|_| mm.space(id).fork().unwrap());
+        mm.space(child).lock_on_fault(pages(AT, 1)).unwrap();
+        mm.drain_lru_batches();
+        let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
+        let before = frame(id);
+        let to = NodeId(u16::from(before.0 < 0xfc00 + 256));
+        let changes = |id| move || mm.space(id).protect(pages(AT + 2, 1), Prot::Read).unwrap();
+        host.place();
+        host.aside(2, changes(child), |other| {
+            host.at_touch(2, ALONE, |mm| mm.platform().stop());
+            assert!(host.resume_one(other), "it has its VMAs alone");
+            race(mm, every_third(place), changes(id), || {
+                mm.space(third).migrate_all(pages(AT, 1), anywhere, to).unwrap();
+            });
+        });
+        let is_there = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().is_present();
+        assert!(is_there(id) && is_there(child), "{place:?}: {} {}", is_there(id), is_there(child));
+        let moved = frame(id) != before;
+        sound(mm);
+        end(mm, &[id, child, third], &[machine::swapping::DEVICE]);
+        moved
+    });
+    assert!(cases.count(|&moved| moved) > 20);
+}
