@@ -431,3 +431,23 @@ fn a_sweep_that_ends_while_the_purger_is_at_work_is_heard_of() {
     });
     assert!(cases.count(|&waits| waits > 0) > 0);
 }
+
+/// Frames that wait for their flush are counted, whichever CPUs freed them.
+#[test]
+fn frames_that_wait_are_those_of_all_cpus() {
+    for policy in ["linux", "linux+vmap=sweep"] {
+        let host = host(4);
+        host.run(kernel(policy, 1024), |mm| {
+            for cpu in 0..4 {
+                host.on(cpu, || {
+                    let range = mm.vmap().alloc(8 + u64::from(cpu), BARE, RW).unwrap();
+                    mm.vmap().free(range.start).unwrap();
+                });
+            }
+            let waits = mm.vmap().waits().unwrap();
+            assert_eq!((waits.frames, waits.pages), (8 + 9 + 10 + 11, 8 + 9 + 10 + 11), "{policy}");
+            mm.vmap().purge().unwrap();
+            assert_eq!(mm.vmap().waits().unwrap().frames, 0, "{policy}");
+        });
+    }
+}
