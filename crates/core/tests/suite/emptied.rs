@@ -595,3 +595,22 @@ fn what_reclaim_has_left_goes_too() {
         assert_eq!((stale(mm), settled(mm).broken), (0, None));
     });
 }
+
+/// Of a mapping under more tables than are looked at in one go those that are empty go too that lie behind so many.
+#[test]
+fn empty_tables_behind_many_others_go_when_asked_for() {
+    const MANY: u64 = 1100;
+    let host = Host::new(Setup { frames: 4096, ..setup(1) });
+    host.run(bare("linux"), |mm| {
+        let id = space(mm, ANON, AT, MANY * TABLE);
+        (0..MANY).for_each(|table| host.write(mm, id, AT + table * TABLE, table).unwrap());
+        let before = tables(mm, id);
+        for table in [MANY - 1, MANY - 2] {
+            mm.space(id).advise(pages(AT + table * TABLE, 1), Advice::Drop).unwrap();
+        }
+        assert_eq!(mm.space(id).free_empty_tables(), Ok(2));
+        assert_eq!(tables(mm, id), before - 2);
+        assert_eq!(host.read(mm, id, AT + (MANY - 3) * TABLE), Ok(MANY - 3));
+        settled(mm);
+    });
+}

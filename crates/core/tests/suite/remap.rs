@@ -339,3 +339,21 @@ fn a_mapping_grows_up_to_the_last_number_that_a_page_can_have() {
         machine::swapping::end(mm, &[id], &[machine::swapping::DEVICE]);
     });
 }
+
+/// A range of several mappings moves as a whole or not at all: where there may not be so many, none of those that were made for it stays.
+#[test]
+fn a_range_of_several_mappings_that_may_not_move_leaves_none_where_it_was_to_go() {
+    for most in 3..=6 {
+        with(Config { max_map_count: most, ..bare("linux") }, |host, mm| {
+            let id = eight(host, mm, ANON);
+            mm.space(id).protect(pages(AT + 2, 2), Prot::Read).unwrap();
+            let done = mm.space(id).move_range(pages(AT, 8), PageNumber(TO));
+            assert_eq!(done.is_ok(), most == 6, "{most}: {done:?}");
+            let (here, gone) = if done.is_ok() { (TO, AT) } else { (AT, TO) };
+            for page in 0..8 {
+                assert_eq!(host.read(mm, id, here + page), Ok(page), "{most}");
+                assert_eq!(host.read(mm, id, gone + page), Err(Error::NotMapped(PageNumber(gone + page))));
+            }
+        });
+    }
+}
