@@ -77,13 +77,20 @@ impl Announced {
         self.last.push_front((meant, from, info));
     }
 
-    /// Those for this process since there were so many.
-    pub fn since(&self, count: u64, process: &Process) -> Vec<Info> {
-        let new = self.last.iter().take((self.count - count) as usize).rev();
+    /// Those for a process that is there from now on, which its parent has not heard of: since this one. Others are none of its own.
+    pub fn since(&self, heard: u64, process: &Process) -> Vec<Info> {
+        process.heard.store(self.count, Ordering::SeqCst);
+        let new = self.last.iter().take((self.count - heard) as usize).rev();
         new.filter(|(meant, from, info)| {
             meant.is(process) && from.is_none_or(|from| from.may_signal(process, info.signal))
         })
         .map(|&(_, _, info)| info)
         .collect()
+    }
+
+    /// A process belongs to another group from now on: what was sent before is none of its own.
+    pub fn joins(&self, process: &Process, group: u32) {
+        process.heard.store(self.count, Ordering::SeqCst);
+        process.group.store(group, Ordering::Relaxed);
     }
 }

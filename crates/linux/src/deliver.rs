@@ -59,14 +59,29 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// A signal is about to be sent to all that are meant: returns those that there are, and others hear of it when they are made.
-    pub(crate) fn announce(&self, meant: Meant, from: Option<Sender>, info: Info) -> Vec<Arc<Process>> {
-        self.processes.with(|all| {
-            if (1..=number::LAST).contains(&info.signal) {
-                self.announced.with(|announced| announced.note(meant, from, info));
-            }
-            all.values().filter(|process| meant.is(process)).cloned().collect()
-        })
+    /// Sends a signal to all that are meant. Whoever is made at that moment hears of it then.
+    pub(crate) fn send_to_all(
+        &self,
+        meant: Meant,
+        from: Option<Sender>,
+        info: Info,
+        mut send: impl FnMut(&Arc<Process>),
+    ) {
+        let (number, all) = self.processes.with(|all| {
+            let is_signal = (1..=number::LAST).contains(&info.signal);
+            let number = self.announced.with(|announced| {
+                if is_signal {
+                    announced.note(meant, from, info);
+                }
+                announced.count()
+            });
+            (number, all.values().filter(|process| meant.is(process)).cloned().collect::<Vec<_>>())
+        });
+        for process in all {
+            send(&process);
+            // Only now: what it makes from here on it makes with this behind it.
+            process.heard.fetch_max(number, Ordering::SeqCst);
+        }
     }
 
     /// All threads of a process look at their signals, those who wait too.

@@ -328,6 +328,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             threads: Spin::default(),
             dying: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             undo: Spin::default(),
             stopping: Spin::default(),
             stopped: AtomicBool::new(false),

@@ -146,6 +146,8 @@ pub(crate) struct Process {
     pub dying: AtomicU64,
     /// It has ended, likewise.
     pub ended: AtomicU64,
+    /// The last signal for many that it was sent, or that was sent before it could be meant: see [`Announced`](crate::announced::Announced).
+    pub heard: AtomicU64,
     /// See [`Stopping`].
     pub stopping: Spin<Stopping>,
     /// It is stopped.

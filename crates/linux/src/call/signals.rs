@@ -8,7 +8,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::Thread;
+use crate::process::{Process, Thread};
 use crate::signal::{ALWAYS, Action, DISARMS, Info, Stack, bit, first_of, number};
 use crate::sync::key_of;
 
@@ -168,26 +168,32 @@ impl<M: Machine> Linux<'_, M> {
         let me = &thread.process;
         let (sender, word) = (Sender::of(me), me.names_itself());
         let info = Info { signal, word, ..Info::default() };
-        let meant = match pid {
-            1.. => self.processes.with(|all| all.get(&(pid as u32)).cloned().into_iter().collect()),
-            0 => self.announce(Meant::Group(me.group.load(Ordering::Relaxed)), Some(sender), info),
-            -1 => self.announce(Meant::AllBut(me.pid), Some(sender), info),
-            group => self.announce(Meant::Group(group.unsigned_abs()), Some(sender), info),
-        };
         let (mut any, mut refused) = (false, false);
-        for process in meant {
-            // Only if there is somebody.
-            if signal > number::LAST {
-                return Err(Errno::EINVAL);
-            }
-            if !sender.may_signal(&process, signal) {
+        let mut send = |process: &Arc<Process>| {
+            any |= sender.may_signal(process, signal);
+            if !sender.may_signal(process, signal) {
                 refused = true;
-                continue;
+            } else if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
+                self.post(process, None, info);
             }
-            any = true;
-            if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
-                self.post(&process, None, info);
+        };
+        // A signal that there is not is refused only if there is somebody.
+        let exists = signal <= number::LAST;
+        let mut found = false;
+        let each = |process: &Arc<Process>| {
+            found = true;
+            if exists {
+                send(process);
             }
+        };
+        match pid {
+            1.. => self.processes.with(|all| all.get(&(pid as u32)).cloned()).iter().for_each(each),
+            0 => self.send_to_all(Meant::Group(me.group.load(Ordering::Relaxed)), Some(sender), info, each),
+            -1 => self.send_to_all(Meant::AllBut(me.pid), Some(sender), info, each),
+            group => self.send_to_all(Meant::Group(group.unsigned_abs()), Some(sender), info, each),
+        }
+        if found && !exists {
+            return Err(Errno::EINVAL);
         }
         match (any, refused) {
             (true, _) => Ok(0),

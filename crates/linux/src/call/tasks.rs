@@ -155,8 +155,8 @@ impl<M: Machine> Linux<'_, M> {
         }
         self.may_make_more(thread)?;
         let parent = &thread.process;
-        let announced = self.announced.with(|announced| announced.count());
-        // What has come before that is seen to first: the one that is made does not hear of it.
+        let heard = parent.heard.load(Ordering::SeqCst);
+        // What was heard is seen to first: the one that is made does not hear of it.
         if !is_thread && (thread.is_dying() || thread.signals() != 0) {
             return Err(AFTER_SIGNALS);
         }
@@ -212,7 +212,7 @@ impl<M: Machine> Linux<'_, M> {
         if !is_thread {
             let missed = self.processes.with(|all| {
                 all.insert(tid, process.clone());
-                self.announced.with(|now| now.since(announced, &process))
+                self.announced.with(|now| now.since(heard, &process))
             });
             missed.into_iter().for_each(|info| self.post(&process, None, info));
             if crate::meters::has_limit(&process) {
@@ -290,6 +290,7 @@ impl<M: Machine> Linux<'_, M> {
             threads: Spin::default(),
             dying: AtomicU64::new(0),
             ended: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             undo: Spin::default(),
             stopping: Spin::default(),
             stopped: AtomicBool::new(false),

@@ -82,11 +82,11 @@ impl<M: Machine> Linux<'_, M> {
             return;
         }
         let info = Info { signal, code: 128, ..Info::default() };
-        for process in self.announce(Meant::Group(group), None, info) {
+        self.send_to_all(Meant::Group(group), None, info, |process| {
             if process.ended.load(Ordering::SeqCst) == 0 {
-                self.post(&process, None, info);
+                self.post(process, None, info);
             }
-        }
+        });
     }
 
     /// Nobody of a session has this terminal any more.

@@ -34,8 +34,12 @@ impl<M: Machine> Linux<'_, M> {
         if session == process.pid || session != me.session.load(Ordering::Relaxed) || !exists {
             return Err(Errno::EPERM);
         }
-        process.group.store(group, Ordering::Relaxed);
+        self.joins(&process, group);
         Ok(0)
+    }
+
+    fn joins(&self, process: &Process, group: u32) {
+        self.processes.with(|_| self.announced.with(|announced| announced.joins(process, group)));
     }
 
     pub(crate) fn session_of(&self, thread: &Thread, pid: u64) -> Answer {
@@ -51,7 +55,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EPERM);
         }
         me.session.store(me.pid, Ordering::Relaxed);
-        me.group.store(me.pid, Ordering::Relaxed);
+        self.joins(me, me.pid);
         drop(me.terminal.with(Option::take));
         Ok(me.pid.into())
     }
