@@ -396,8 +396,39 @@ static void exits(void) {
         }
         int status;
         CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
-        CHECK(WEXITSTATUS(status) == 5 || !(round & 1) && WEXITSTATUS(status) == 3);
+        CHECK(WEXITSTATUS(status) == 5 || (!(round & 1) && WEXITSTATUS(status) == 3));
     }
+}
+
+// A signal for a group reaches all of it, also who is made at that moment: the last of them closes the pipe.
+static void groups(void) {
+    atomic_int *made = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    // What there is to copy makes a fork longer.
+    char *much = mmap(0, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(much, 1, 2 << 20);
+    for (int round = 0; round < rounds / 2; round++) {
+        int ends[2];
+        CHECK(pipe(ends) == 0);
+        *made = 0;
+        pid_t pid = fork();
+        if (!pid) {
+            setpgid(0, 0);
+            close(ends[0]);
+            for (int i = 0; i < 40; i++, ++*made)
+                if (!fork()) for (;;) pause();
+            for (;;) pause();
+        }
+        close(ends[1]);
+        setpgid(pid, pid);
+        while (*made < 2 + round % 7) {}
+        for (volatile int i = round * 977 % 5000; i > 0; i--) {}
+        CHECK(kill(-pid, round & 1 ? SIGTERM : SIGKILL) == 0);
+        struct pollfd closed = {ends[0], POLLIN, 0};
+        if (poll(&closed, 1, LONG) != 1) CHECK(!"all of them have gone"), kill(-pid, SIGKILL);
+        CHECK(waitpid(pid, 0, 0) == pid);
+        close(ends[0]);
+    }
+    munmap(made, 4096), munmap(much, 2 << 20);
 }
 
 int main(int count, char **arguments) {
@@ -426,7 +457,7 @@ int main(int count, char **arguments) {
         {"O_APPEND", appendable, appends, appended, -1}, {"one offset", shared_offset, appends, appended, -1}, {"dup", room_for_one, dups, much_room, EMFILE},
         {"TRYLOCK_PI", fuse_zero, pi_takes, 0, EAGAIN},
     };
-    static const struct part parts[] = {{"splice of a socket", splices}, {"exit", exits}};
+    static const struct part parts[] = {{"splice of a socket", splices}, {"exit", exits}, {"kill of a group", groups}};
     sigset_t s;
     sigemptyset(&s), sigaddset(&s, SIGUSR2), sigaddset(&s, SIGRTMIN + 1), sigprocmask(SIG_BLOCK, &s, 0);
     alarm(HANGS);
