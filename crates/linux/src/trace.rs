@@ -236,7 +236,7 @@ impl<M: Machine> Linux<'_, M> {
         thread.traced.traps.store(false, Ordering::SeqCst);
         thread.traced.passes.store(false, Ordering::SeqCst);
         if thread.tid == thread.process.pid {
-            thread.process.tracing.by.store(0, Ordering::SeqCst);
+            self.forget_tracer(&thread.process);
         }
         self.machine.wake(key_of(&thread.traced));
     }

@@ -12,7 +12,7 @@ use crate::frame::CALL;
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::Thread;
+use crate::process::{Memory, Thread};
 use crate::signal::{ALWAYS, Info, number};
 use crate::sync::key_of;
 use crate::trace::{Goes, Stop, Why, event, option};
@@ -180,6 +180,11 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EPERM);
         }
         self.begin_to_trace(&thread.process, target, seize, options as u32)?;
+        // Who ends from here on finds that it is traced. Who has ended before is not, and its parent hears of it.
+        if !target.process.threads.with(|threads| threads.iter().any(|one| Arc::ptr_eq(one, target))) {
+            self.end_to_trace(target, 0);
+            return Err(Errno::ESRCH);
+        }
         if !seize {
             self.post(&target.process, Some(target), Info { signal: number::STOP, ..Info::default() });
         }
@@ -197,19 +202,24 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
+    /// What a thread has in memory, which may be killed as long as it is looked at.
+    fn memory_of(target: &Thread) -> Result<Arc<Memory>, Errno> {
+        target.process.memory.with(|memory| memory.clone()).ok_or(Errno::ESRCH)
+    }
+
     fn ask_of_stopped(&self, target: &Arc<Thread>, [request, at, data]: [u64; 3]) -> Answer {
         Self::of_stopped(target, |_| Ok(()))?;
         match request {
             ask::PEEK_TEXT | ask::PEEK_DATA => {
                 let mut word = [0; 8];
-                if self.reach_into(&target.memory(), at, &mut word, false) != 8 {
+                if self.reach_into(&*Self::memory_of(target)?, at, &mut word, false) != 8 {
                     return Err(Errno::EIO);
                 }
                 self.machine.write_user(data, &word).map(|()| 0)
             }
             ask::POKE_TEXT | ask::POKE_DATA => {
                 let mut word = data.to_le_bytes();
-                let done = self.reach_into(&target.memory(), at, &mut word, true);
+                let done = self.reach_into(&*Self::memory_of(target)?, at, &mut word, true);
                 if done == 8 { Ok(0) } else { Err(Errno::EIO) }
             }
             ask::PEEK_USER => {
