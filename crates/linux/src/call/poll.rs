@@ -171,17 +171,21 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// Waits until one is ready; `again` says how it is made again after a signal.
+    /// Waits until one is ready, and says what each is ready for; `again` says how it is made again after a signal.
     fn wait_for_any(
         &self,
         thread: &Thread,
         asked: &[Option<Asked>],
         until: Option<u64>,
         again: Errno,
-    ) -> Result<(), Errno> {
+    ) -> Result<Vec<u32>, Errno> {
+        // What ends the wait is what is told: another thread may take it meanwhile.
+        let mut found = alloc::vec![0; asked.len()];
         let any = || {
             let looks = Looks::default();
-            asked.iter().flatten().any(|one| self.found(thread, one, &looks) != 0)
+            let one = |one: &Option<Asked>| one.as_ref().map_or(0, |one| self.found(thread, one, &looks));
+            found.iter_mut().zip(asked).for_each(|(found, asked)| *found = one(asked));
+            found.iter().any(|&found| found != 0)
         };
         let due = || {
             let looks = Looks::default();
@@ -192,7 +196,7 @@ impl<M: Machine> Linux<'_, M> {
                 thread.deadline.with(|at| *at = until);
                 Err(again)
             }
-            Waited::Ready | Waited::Late => Ok(()),
+            Waited::Ready | Waited::Late => Ok(found),
         }
     }
 
@@ -244,10 +248,9 @@ impl<M: Machine> Linux<'_, M> {
         if time != Some(0) {
             self.tell_left(time_at, until, 1);
         }
-        waited?;
-        let (mut any, looks) = (0, Looks::default());
-        for (index, one) in asked.iter().enumerate() {
-            let found = one.as_ref().map_or(0, |one| self.found(thread, one, &looks)) as u16;
+        let mut any = 0;
+        for (index, found) in waited?.into_iter().enumerate() {
+            let found = found as u16;
             any += u64::from(found != 0);
             self.machine.write_user(at + 8 * index as u64 + 6, &found.to_le_bytes())?;
         }
@@ -309,13 +312,11 @@ impl<M: Machine> Linux<'_, M> {
         if time != Some(0) {
             self.tell_left(time_at, until, scale);
         }
-        waited?;
-        let looks = Looks::default();
+        let all = waited?;
         let [mut reads, mut writes, mut excepts] = [0; 3].map(|_: u8| alloc::vec![0_u8; bytes]);
         let mut any = 0;
-        for (number, one) in asked.iter().enumerate() {
+        for (number, (one, found)) in asked.iter().zip(all).enumerate() {
             let Some(one) = one else { continue };
-            let found = self.found(thread, one, &looks);
             let mut put = |set: &mut [u8], yes: bool| {
                 set[number / 8] |= u8::from(yes) << (number % 8);
                 any += u64::from(yes);
