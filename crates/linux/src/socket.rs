@@ -191,10 +191,10 @@ impl Inbox {
         found.then_some(received)
     }
 
-    /// Puts a packet in, whole; of a stream as much as there is room for.
+    /// Puts a packet in, whole; of a stream as much as there is room for, and nothing behind the end.
     pub fn send(&self, bytes: &[u8], from: &Sender, files: Vec<Arc<Open>>, stream: bool) -> Sent {
         let sent = self.content.with(|content| {
-            if content.closed {
+            if content.closed || content.ended {
                 return Sent::Closed;
             }
             let room = ROOM.saturating_sub(content.bytes);

@@ -49,11 +49,6 @@ pub(super) fn where_found(own: &Arc<[u8]>, by: &[u8]) -> Arc<[u8]> {
     own.clone()
 }
 
-/// Who has come to a socket by an address, as its other end.
-pub(super) fn peer_at(found: &Socket, by: &[u8]) -> Peer {
-    Peer { inbox: found.inbox.clone(), address: where_found(&found.own(), by), process: found.process }
-}
-
 /// The port of an address, if it is one of this machine.
 fn port_of(family: u16, address: &[u8]) -> Result<u16, Errno> {
     let len = if family == INET { 16 } else { 28 };
@@ -122,6 +117,12 @@ fn sharing(socket: &Socket) -> u8 {
 }
 
 impl<M: Machine> Linux<'_, M> {
+    /// Who has come to a socket by an address, as its other end. It has its name, and may just be getting its address.
+    pub(super) fn peer_at(&self, found: &Socket, by: &[u8]) -> Peer {
+        let own = found.naming.with(self.machine, |()| found.own());
+        Peer { inbox: found.inbox.clone(), address: where_found(&own, by), process: found.process }
+    }
+
     pub(super) fn load_address(&self, at: u64, len: u64) -> Result<Vec<u8>, Errno> {
         if !(2..=128).contains(&(len as u32)) {
             return Err(Errno::EINVAL);

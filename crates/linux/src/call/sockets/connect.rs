@@ -48,7 +48,7 @@ impl<M: Machine> Linux<'_, M> {
                 0 => None,
                 _ => {
                     Some(match self.find_socket(thread, &socket, &address) {
-                        Ok(found) => super::addresses::peer_at(&found, &address),
+                        Ok(found) => self.peer_at(&found, &address),
                         // Of the network nobody need be there: whoever sends hears of it.
                         Err(Errno::ECONNREFUSED) if socket.family != UNIX => {
                             let inbox = Inbox::new(&self.left);
@@ -196,7 +196,14 @@ impl<M: Machine> Linux<'_, M> {
         let address = found.peer().map_or(found.own(), |peer| peer.address);
         let address = crate::network::as_seen(socket.family, &address);
         self.store_address(&address, to, len_at)?;
-        self.open_socket(thread, found, flags)
+        self.open_socket(thread, found.clone(), flags).inspect_err(|_| {
+            // Another thread has taken the last number: it waits for the next who takes it in.
+            socket
+                .state
+                .with(|state| state.waiting.iter_mut().for_each(|(all, _)| all.push_front(found.clone())));
+            socket.changes.fetch_add(1, Ordering::SeqCst);
+            self.changed(key_of(&socket.changes));
+        })
     }
 
     pub(crate) fn shutdown(&self, thread: &Thread, number: u64, how: u64) -> Answer {
@@ -214,7 +221,10 @@ impl<M: Machine> Linux<'_, M> {
         }
         if let Some(peer) = peer.filter(|_| how != 0) {
             socket.state.with(|state| state.silent = true);
-            peer.inbox.end();
+            // Of packets others may send there too.
+            if socket.kind != kind::PACKETS {
+                peer.inbox.end();
+            }
             self.changed(key_of(&*peer.inbox));
         }
         socket.changes.fetch_add(1, Ordering::SeqCst);

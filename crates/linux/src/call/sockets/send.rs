@@ -83,7 +83,7 @@ impl<M: Machine> Linux<'_, M> {
                         Err(error) => return Err(error),
                     };
                     if !Arc::ptr_eq(&found.inbox, &peer.inbox) {
-                        let there = super::addresses::peer_at(&found, &peer.address);
+                        let there = self.peer_at(&found, &peer.address);
                         let before = socket.state.with(|state| state.peer.replace(there));
                         drop(before);
                     }
@@ -138,6 +138,8 @@ impl<M: Machine> Linux<'_, M> {
                         Waited::Interrupted => return Err((done, AGAIN)),
                     }
                 }
+                // Another thread may have ended what it sends.
+                let silent = silent || socket.state.with(|state| state.silent);
                 // The network takes what it sends, and says later that nobody was there; whoever only does not listen takes it too.
                 let unheard = || socket.state.with(|state| core::mem::replace(&mut state.unheard, true));
                 let is_whole = !silent && socket.inbox.broken() == Broken::No;
@@ -146,7 +148,9 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 match sent {
                     Sent::Bytes(count) => done += count,
-                    Sent::Closed if socket.kind == kind::PACKETS => return Err((done, Errno::ECONNREFUSED)),
+                    Sent::Closed if socket.kind == kind::PACKETS && !silent => {
+                        return Err((done, Errno::ECONNREFUSED));
+                    }
                     _ => return Err((done, Errno::EPIPE)),
                 }
                 files.clear();
