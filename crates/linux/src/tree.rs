@@ -117,6 +117,8 @@ pub struct Content {
     pub extents: Spin<Extents>,
     /// It lies in memory and swap alone.
     pub in_memory: bool,
+    /// Held by whoever makes it longer and must not make it shorter, or writes beyond its end.
+    pub growing: Mutex<()>,
     /// Programs map it to write to copies of their own, or did.
     pub is_copied: AtomicBool,
     left: Arc<Left>,
@@ -129,6 +131,7 @@ impl Content {
             file,
             extents: Spin::new(Extents::new(there)),
             in_memory,
+            growing: Mutex::new(()),
             is_copied: AtomicBool::new(false),
             left: left.clone(),
         }
@@ -401,6 +404,11 @@ impl Inode {
     /// Which of its pages are there, if it is a file.
     pub fn extents(&self) -> Option<&Spin<Extents>> {
         if let Body::File(content) = &self.body { Some(&content.extents) } else { None }
+    }
+
+    /// What keeps it from becoming shorter where it is to become longer, if it is a file.
+    pub fn growing(&self) -> Option<&Mutex<()>> {
+        if let Body::File(content) = &self.body { Some(&content.growing) } else { None }
     }
 
     fn entries(&self) -> Result<&Spin<Entries>, Errno> {

@@ -124,7 +124,8 @@ impl<M: Machine> Linux<'_, M> {
     fn untake(&self, from: &Open, piece: &[u8], moved: bool) {
         match &from.kind {
             Kind::File(_) | Kind::Text(..) if moved => {
-                from.offset.with(self.machine, |offset| *offset -= piece.len() as u64);
+                // Another thread may have set it meanwhile.
+                from.offset.with(self.machine, |offset| *offset = offset.saturating_sub(piece.len() as u64));
             }
             Kind::Pipe(end) | Kind::Both(end, _) => {
                 end.pipe.give_back(piece);

@@ -73,6 +73,11 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(in crate::call) fn set_len(&self, thread: &Thread, reached: &Reached, len: u64) -> Answer {
+        self.change_len(thread, reached, len, false)
+    }
+
+    /// The same; one that `only_grows` stays as it is if it is that long by now.
+    fn change_len(&self, thread: &Thread, reached: &Reached, len: u64, only_grows: bool) -> Answer {
         let inode = &reached.inode;
         let file = inode.file().ok_or(if inode.is_directory() { Errno::EISDIR } else { Errno::EINVAL })?;
         if len >> 63 != 0 {
@@ -82,8 +87,11 @@ impl<M: Machine> Linux<'_, M> {
             self.within_limit(thread, len - 1, 1)?;
         }
         let now = self.file_len(file);
-        self.unless_sealed(inode, |seals| {
+        let change = |seals| {
             let now = self.file_len(file);
+            if only_grows && len <= now {
+                return Ok(());
+            }
             if seals & seal::SHRINK != 0 && len < now || seals & seal::GROW != 0 && len > now {
                 return Err(Errno::EPERM);
             }
@@ -95,6 +103,10 @@ impl<M: Machine> Linux<'_, M> {
                 extents.with(|extents| extents.cut(len.div_ceil(PAGE)..u64::MAX));
             }
             Ok(())
+        };
+        self.unless_sealed(inode, |seals| match inode.growing().filter(|_| only_grows) {
+            Some(growing) => growing.with(self.machine, |()| change(seals)),
+            None => change(seals),
         })?;
         if len < now {
             self.drop_copies(inode, len.div_ceil(PAGE));
@@ -151,7 +163,7 @@ impl<M: Machine> Linux<'_, M> {
         if mode & HOLE == 0 {
             if mode & KEEP == 0 && end > self.file_len(file) {
                 let reached = Reached { inode: inode.clone(), above: None };
-                self.set_len(thread, &reached, end)?;
+                self.change_len(thread, &reached, end, true)?;
             }
             if let Some(extents) = inode.extents() {
                 extents.with(|extents| extents.keep(at / PAGE..end.div_ceil(PAGE)));

@@ -1,5 +1,7 @@
 //! Bytes from a program to what is open.
 
+use alloc::sync::Arc;
+
 use super::{Load, PIECE, as_far_as};
 use crate::areas::PAGE;
 use crate::call::sockets::Extra;
@@ -13,9 +15,20 @@ use crate::signal::number;
 use crate::sync::key_of;
 use crate::tree::{Device, Inode, seal};
 
+/// The place where a file ends.
+const AT_END: u64 = u64::MAX;
+
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn write(&self, thread: &Thread, number: u64, from: &[(u64, u64)], at: Option<u64>) -> Answer {
         let open = self.open_file(thread, number)?;
+        if at.is_some_and(|at| at >> 63 != 0) && !matches!(open.kind, Kind::Socket(_)) {
+            return Err(Errno::EINVAL);
+        }
+        self.write_open(thread, &open, from, at)
+    }
+
+    /// The same of what is open; [`AT_END`] is a place.
+    fn write_open(&self, thread: &Thread, open: &Arc<Open>, from: &[(u64, u64)], at: Option<u64>) -> Answer {
         if !open.may_write() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
         }
@@ -27,10 +40,7 @@ impl<M: Machine> Linux<'_, M> {
             if !self.machine.has_room(0) {
                 return Err(Errno::ENOMEM);
             }
-            return self.send(thread, &open, socket, from, Extra::default());
-        }
-        if at.is_some_and(|at| at >> 63 != 0) {
-            return Err(Errno::EINVAL);
+            return self.send(thread, open, socket, from, Extra::default());
         }
         // All in one piece, if it is small: nobody else's bytes come between.
         let sum = from.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
@@ -49,26 +59,29 @@ impl<M: Machine> Linux<'_, M> {
                     into.copy_from_slice(&all[done as usize..done as usize + into.len()]);
                     Ok(())
                 };
-                return self.write_from(thread, &open, sum, at, &load);
+                return self.write_from(thread, open, sum, at, &load);
             }
             // Into a pipe a page goes as a whole or not at all.
             if matches!(open.kind, Kind::Pipe(_) | Kind::Both(..)) && sum <= PAGE {
                 return Err(Errno::EFAULT);
             }
         }
-        self.each(from, at, |from, bytes, at| self.write_one(thread, &open, from, bytes, at))
+        self.each(from, at, |from, bytes, at| self.write_one(thread, open, from, bytes, at))
     }
 
     /// Writes at the end of a file, from where it is on with no place, and leaves it where it is with one.
     pub(crate) fn append(&self, thread: &Thread, number: u64, from: &[(u64, u64)], at: u64) -> Answer {
         let open = self.open_file(thread, number)?;
-        let Kind::File(inode) = &open.kind else { return self.write(thread, number, from, None) };
-        let end = inode.file().map_or(0, |file| self.file_len(file));
-        let done = self.write(thread, number, from, Some(end))?;
-        if at == u64::MAX {
-            open.offset.with(self.machine, |offset| *offset = end + done);
+        let Kind::File(_) = &open.kind else { return self.write(thread, number, from, None) };
+        if at != u64::MAX {
+            return self.write_open(thread, &open, from, Some(AT_END));
         }
-        Ok(done)
+        // Where the file is afterwards, nobody else's bytes come between: in one step with where its end was.
+        open.offset.with(self.machine, |offset| {
+            let done = self.write_open(thread, &open, from, Some(AT_END))?;
+            *offset = open.inode().and_then(|inode| inode.file()).map_or(*offset, |file| self.file_len(file));
+            Ok(done)
+        })
     }
 
     fn write_one(&self, thread: &Thread, open: &Open, from: u64, bytes: u64, at: Option<u64>) -> Answer {
@@ -98,6 +111,13 @@ impl<M: Machine> Linux<'_, M> {
     fn write_it(&self, thread: &Thread, open: &Open, bytes: u64, at: Option<u64>, load: &Load<'_>) -> Answer {
         match &open.kind {
             Kind::File(inode) => match at {
+                // The end, which is where it is only as long as nobody else writes there.
+                Some(AT_END) => {
+                    let file = inode.file().ok_or(Errno::EINVAL)?;
+                    inode.append.with(self.machine, |()| {
+                        self.write_places(thread, inode, self.file_len(file), bytes, load)
+                    })
+                }
                 Some(at) if !open.has(flag::APPEND) => self.write_places(thread, inode, at, bytes, load),
                 _ => open.offset.with(self.machine, |offset| {
                     let file = inode.file().ok_or(Errno::EINVAL)?;
@@ -225,11 +245,18 @@ impl<M: Machine> Linux<'_, M> {
                     {
                         return Err(Errno::EPERM);
                     }
-                    let put =
+                    let write = || {
                         self.mm.file(file).write(at, &buffer[..piece]).map_err(|error| match error {
                             quietmm::Error::BadRange => Errno::EFBIG,
                             other => Errno::from(other),
-                        })?;
+                        })
+                    };
+                    let put = match inode.growing() {
+                        Some(growing) if at.saturating_add(piece as u64) > self.file_len(file) => {
+                            growing.with(self.machine, |()| write())?
+                        }
+                        _ => write()?,
+                    };
                     if let Some(extents) = inode.extents().filter(|_| put > 0) {
                         let end = (at + put as u64).div_ceil(PAGE);
                         extents.with(|extents| extents.write(at / PAGE..end));
