@@ -155,6 +155,12 @@ impl Open {
         self.flags.load(Ordering::Relaxed) & flag != 0
     }
 
+    /// These flags are so from now on; no others change, whoever changes some at once.
+    pub fn set_flags(&self, which: u32, to: u32) {
+        let set = |flags: u32| Some(flags & !which | to & which);
+        let _ = self.flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
     /// How it was opened, as programs are told: what has a name says that it may be large.
     pub fn shown_flags(&self) -> u32 {
         const LARGE: u32 = 0o100_000;

@@ -1,7 +1,6 @@
 //! Calls about the numbers of open files.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
@@ -86,8 +85,7 @@ impl<M: Machine> Linux<'_, M> {
             3 => Ok(open.shown_flags().into()),
             4 => {
                 let later = flag::LATER & !flag::SIGNALS;
-                let keep = open.flags.load(Ordering::Relaxed) & !later;
-                open.flags.store(keep | with as u32 & later, Ordering::Relaxed);
+                open.set_flags(later, with as u32);
                 let signals = with as u32 & flag::SIGNALS != 0;
                 if open.has(flag::SIGNALS) != signals {
                     // Where nothing ever comes nobody hears of it.
@@ -96,7 +94,7 @@ impl<M: Machine> Linux<'_, M> {
                 Ok(0)
             }
             8..=11 | 15 | 16 | 1026 => self.hearer_call(thread, &open, number, what, with),
-            5..=7 | 36..=38 => self.record_lock(thread, &open, what, with),
+            5..=7 | 36..=38 => self.record_lock(thread, (&open, number), what, with),
             // Nobody is told when a file is opened that it is leased.
             1025 => Ok(2),
             1033 => self.seals(&open, Some(with)),
@@ -174,8 +172,7 @@ impl<M: Machine> Linux<'_, M> {
         match what {
             NO_WAIT => {
                 let on = self.load_word(with)? != 0;
-                let keep = open.flags.load(Ordering::Relaxed) & !flag::NO_WAIT;
-                open.flags.store(keep | if on { flag::NO_WAIT } else { 0 }, Ordering::Relaxed);
+                open.set_flags(flag::NO_WAIT, if on { flag::NO_WAIT } else { 0 });
                 Ok(0)
             }
             CLOSE_ON_EXEC | NOT_ON_EXEC => {

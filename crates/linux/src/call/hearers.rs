@@ -50,8 +50,7 @@ impl<M: Machine> Linux<'_, M> {
         if !tells(open) {
             return Err(Errno::ENOTTY);
         }
-        let keep = open.flags.load(Ordering::Relaxed) & !flag::SIGNALS;
-        open.flags.store(keep | if on { flag::SIGNALS } else { 0 }, Ordering::Relaxed);
+        open.set_flags(flag::SIGNALS, if on { flag::SIGNALS } else { 0 });
         open.hearer.with(|hearer| hearer.number = number as u32);
         if on {
             self.begin_to_hear(thread, open);

@@ -80,7 +80,13 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// `fcntl` about locks of parts: to ask for one, to take it, to wait for it; with `by_file` the open file has it.
-    pub(super) fn record_lock(&self, thread: &Thread, open: &Arc<Open>, what: u64, at: u64) -> Answer {
+    pub(super) fn record_lock(
+        &self,
+        thread: &Thread,
+        (open, number): (&Arc<Open>, u64),
+        what: u64,
+        at: u64,
+    ) -> Answer {
         const READ: u16 = 0;
         const WRITE: u16 = 1;
         const FREE: u16 = 2;
@@ -124,7 +130,14 @@ impl<M: Machine> Linux<'_, M> {
             if kind == READ && !open.may_read() || kind == WRITE && !open.may_write() {
                 return Err(Errno::EBADF);
             }
-            return self.take_lock(thread, of, &wanted, wait);
+            self.take_lock(thread, of, &wanted, wait)?;
+            // Another thread may have closed it meanwhile, and found no lock to let go of.
+            let is_open = || self.open_file(thread, number).is_ok_and(|now| Arc::ptr_eq(&now, open));
+            if !by_file && !is_open() {
+                self.drop_lock(of, &wanted.owner, &wanted.range)?;
+                return Err(Errno::EBADF);
+            }
+            return Ok(0);
         }
         let Some(found) = self.locks.with(|locks| locks.in_the_way(of, &wanted)) else {
             return self.machine.write_user(at, &FREE.to_le_bytes()).map(|()| 0);
