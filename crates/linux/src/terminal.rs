@@ -199,6 +199,17 @@ impl Terminal {
         self.state.with(|state| (state.group, state.session))
     }
 
+    /// Sets them if they were these before: of two who want it one gets it.
+    pub fn change_owners(&self, before: (u32, u32), after: (u32, u32)) -> bool {
+        self.state.with(|state| {
+            let is_so = (state.group, state.session) == before;
+            if is_so {
+                (state.group, state.session) = after;
+            }
+            is_so
+        })
+    }
+
     /// Sets them.
     pub fn set_owners(&self, group: u32, session: u32) {
         self.state.with(|state| (state.group, state.session) = (group, session));

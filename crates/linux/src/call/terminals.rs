@@ -72,9 +72,13 @@ impl<M: Machine> Linux<'_, M> {
         Ok((own, inode))
     }
 
-    fn take_terminal(&self, process: &Arc<Process>, terminal: &Arc<Terminal>) {
-        terminal.set_owners(process.group.load(Ordering::Relaxed), process.pid);
-        process.terminal.with(|own| *own = Some(terminal.clone()));
+    /// A process that leads a session has a terminal from now on, unless somebody else has it; says which.
+    fn take_terminal(&self, process: &Arc<Process>, terminal: &Arc<Terminal>) -> bool {
+        let taken = terminal.change_owners((0, 0), (process.group.load(Ordering::Relaxed), process.pid));
+        if taken {
+            process.terminal.with(|own| *own = Some(terminal.clone()));
+        }
+        taken
     }
 
     fn signal_group(&self, group: u32, signal: u32) {
@@ -433,8 +437,7 @@ impl<M: Machine> Linux<'_, M> {
                     }
                     self.free_terminal(terminal);
                 }
-                self.take_terminal(process, terminal);
-                Ok(0)
+                if self.take_terminal(process, terminal) { Ok(0) } else { Err(Errno::EPERM) }
             }
             // The group in front, and the session.
             0x540f if !master && !is_own() => Err(Errno::ENOTTY),
@@ -447,7 +450,7 @@ impl<M: Machine> Linux<'_, M> {
                 if (group as i32) < 0 {
                     return Err(Errno::EINVAL);
                 }
-                let session = terminal.owners().1;
+                let (front, session) = terminal.owners();
                 let found = self.processes.with(|all| {
                     let mut members = all.values().filter(|one| one.group.load(Ordering::Relaxed) == group);
                     members.next().map(|one| one.session.load(Ordering::Relaxed))
@@ -455,10 +458,9 @@ impl<M: Machine> Linux<'_, M> {
                 match found {
                     None => Err(Errno::ESRCH),
                     Some(other) if other != session => Err(Errno::EPERM),
-                    Some(_) => {
-                        terminal.set_owners(group, session);
-                        Ok(0)
-                    }
+                    // It may be somebody else's by now; or another group is in front, and this one is after that.
+                    Some(_) if terminal.change_owners((front, session), (group, session)) => Ok(0),
+                    Some(_) => Err(AGAIN),
                 }
             }
             0x5429 if !master && !is_own() => Err(Errno::ENOTTY),

@@ -26,20 +26,20 @@ impl<M: Machine> Linux<'_, M> {
         if group as i32 <= 0 {
             return Err(Errno::EINVAL);
         }
-        let session = process.session.load(Ordering::Relaxed);
-        let in_it = |other: &Arc<Process>| {
-            other.group.load(Ordering::Relaxed) == group && other.session.load(Ordering::Relaxed) == session
-        };
-        let exists = group == process.pid || self.processes.with(|all| all.values().any(in_it));
-        if session == process.pid || session != me.session.load(Ordering::Relaxed) || !exists {
-            return Err(Errno::EPERM);
-        }
-        self.joins(&process, group);
-        Ok(0)
-    }
-
-    fn joins(&self, process: &Process, group: u32) {
-        self.processes.with(|_| self.announced.with(|announced| announced.joins(process, group)));
+        // In one step: it may be about to begin a session, and the last of the group to leave that.
+        self.processes.with(|all| {
+            let session = process.session.load(Ordering::Relaxed);
+            let in_it = |other: &Arc<Process>| {
+                other.group.load(Ordering::Relaxed) == group
+                    && other.session.load(Ordering::Relaxed) == session
+            };
+            let exists = group == process.pid || all.values().any(in_it);
+            if session == process.pid || session != me.session.load(Ordering::Relaxed) || !exists {
+                return Err(Errno::EPERM);
+            }
+            self.announced.with(|announced| announced.joins(&process, group));
+            Ok(0)
+        })
     }
 
     pub(crate) fn session_of(&self, thread: &Thread, pid: u64) -> Answer {
@@ -51,11 +51,15 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn set_session(&self, thread: &Thread) -> Answer {
         let me = &thread.process;
         let leads = |other: &Arc<Process>| other.group.load(Ordering::Relaxed) == me.pid;
-        if self.processes.with(|all| all.values().any(leads)) {
-            return Err(Errno::EPERM);
-        }
-        me.session.store(me.pid, Ordering::Relaxed);
-        self.joins(me, me.pid);
+        // In one step: of two threads one begins it.
+        self.processes.with(|all| {
+            if all.values().any(leads) {
+                return Err(Errno::EPERM);
+            }
+            me.session.store(me.pid, Ordering::Relaxed);
+            self.announced.with(|announced| announced.joins(me, me.pid));
+            Ok(())
+        })?;
         drop(me.terminal.with(Option::take));
         Ok(me.pid.into())
     }

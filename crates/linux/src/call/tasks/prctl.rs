@@ -104,7 +104,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn prlimit(&self, thread: &Thread, [pid, what, new, old]: [u64; 4]) -> Answer {
         let process = self.process_of(thread, pid)?;
         let what = what as u32 as usize;
-        let now = process.limits.with(|limits| limits.get(what).copied()).ok_or(Errno::EINVAL)?;
+        let mut now = process.limits.with(|limits| limits.get(what).copied()).ok_or(Errno::EINVAL)?;
         if new != 0 {
             let wanted = [self.load_long(new)?, self.load_long(new + 8)?];
             if wanted[0] > wanted[1] {
@@ -112,9 +112,6 @@ impl<M: Machine> Linux<'_, M> {
             }
             // Only who may take more than others lets itself have more.
             let takes_more = thread.process.owner.with(|owner| owner.may(capabilities::TAKES_MORE));
-            if wanted[1] > now[1] && !takes_more {
-                return Err(Errno::EPERM);
-            }
             // As many as there can be, whoever asks.
             if what == limit::FILES && wanted[1] > crate::open::MOST as u64 {
                 return Err(Errno::EPERM);
@@ -123,15 +120,21 @@ impl<M: Machine> Linux<'_, M> {
             if what == limit::LOCKED && wanted[1] > MOST_LOCKED.max(self.machine.memory().0 << 10 >> 3) {
                 return Err(Errno::EPERM);
             }
-            process.limits.with(|limits| limits[what] = wanted);
+            // In one step with the look: another thread may have less by now.
+            now = process.limits.with(|limits| {
+                if wanted[1] > limits[what][1] && !takes_more {
+                    return Err(Errno::EPERM);
+                }
+                if what == limit::FILES {
+                    process.files.with(|files| files.limit(wanted[0]));
+                }
+                Ok(core::mem::replace(&mut limits[what], wanted))
+            })?;
             if what == limit::CPU {
                 self.alarm_changed();
             }
             if what == limit::LOCKED {
                 process.limits_locks.store(true, Ordering::Relaxed);
-            }
-            if what == limit::FILES {
-                process.files.with(|files| files.limit(wanted[0]));
             }
         }
         if old != 0 {
