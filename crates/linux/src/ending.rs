@@ -120,15 +120,19 @@ impl<M: Machine> Linux<'_, M> {
         }
         self.settle();
         // Its children are those of whoever above it adopts them, or nobody's.
-        let heir = self.who_adopts(process);
-        let orphans: Vec<_> = self.processes.with(|all| {
+        // In one step: an heir that ends as well finds them among its own.
+        let (heir, orphans) = self.processes.with(|all| {
+            let heir = Self::who_adopts(all, process);
             let mine = |child: &&Arc<Process>| child.parent.load(Ordering::SeqCst) == process.pid;
-            all.values().filter(mine).cloned().collect()
+            let orphans: Vec<_> = all.values().filter(mine).cloned().collect();
+            for child in &orphans {
+                // Whoever has it now did not make it.
+                child.ends_with.store(number::CHILD, Ordering::SeqCst);
+                child.parent.store(heir.as_ref().map_or(0, |heir| heir.pid), Ordering::SeqCst);
+            }
+            (heir, orphans)
         });
         for child in orphans {
-            // Whoever has it now did not make it.
-            child.ends_with.store(number::CHILD, Ordering::SeqCst);
-            child.parent.store(heir.as_ref().map_or(0, |heir| heir.pid), Ordering::SeqCst);
             let signal = child.with_parent.load(Ordering::Relaxed);
             if signal != 0 && child.ended.load(Ordering::SeqCst) == 0 {
                 self.kill(&child, signal);
@@ -153,18 +157,16 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// Who has said that the children of a process that ends are its own from then on: the first above it.
-    fn who_adopts(&self, process: &Process) -> Option<Arc<Process>> {
-        self.processes.with(|all| {
-            let mut above = all.get(&process.parent.load(Ordering::SeqCst));
-            while let Some(next) = above {
-                let lives = next.dying.load(Ordering::SeqCst) == 0;
-                if lives && next.said.adopts.load(Ordering::Relaxed) {
-                    return Some(next.clone());
-                }
-                above = all.get(&next.parent.load(Ordering::SeqCst));
+    fn who_adopts(all: &BTreeMap<u32, Arc<Process>>, process: &Process) -> Option<Arc<Process>> {
+        let mut above = all.get(&process.parent.load(Ordering::SeqCst));
+        while let Some(next) = above {
+            let lives = next.dying.load(Ordering::SeqCst) == 0;
+            if lives && next.said.adopts.load(Ordering::Relaxed) {
+                return Some(next.clone());
             }
-            None
-        })
+            above = all.get(&next.parent.load(Ordering::SeqCst));
+        }
+        None
     }
 
     /// The parent of a process that has ended hears of it, and the process goes if nobody wants to.
