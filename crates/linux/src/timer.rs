@@ -24,19 +24,31 @@ fn after((at, every): (u64, u64), count: u64) -> u64 {
     at.saturating_add(count.saturating_mul(every))
 }
 
+/// When it expires next, after now.
+fn next((at, every): (u64, u64), now: u64) -> Option<u64> {
+    match expired((at, every), now) {
+        0 => (at != 0).then_some(at),
+        _ if every == 0 => None,
+        count => Some(after((at, every), count)),
+    }
+}
+
+/// How long it has to go, and its repetition.
+fn left(state: (u64, u64), now: u64) -> (u64, u64) {
+    (next(state, now).map_or(0, |at| at - now), state.1)
+}
+
 impl Timer {
     /// Sets it; returns how long it had to go, and its repetition.
     pub fn set(&self, at: u64, every: u64, now: u64) -> (u64, u64) {
         self.sets.fetch_add(1, Ordering::SeqCst);
-        let old = self.left(now);
-        self.state.with(|state| *state = (at, every));
-        old
+        // In one step: of two who set it at once the second finds what the first has set.
+        left(self.state.with(|state| core::mem::replace(state, (at, every))), now)
     }
 
     /// How long it has to go, and its repetition.
     pub fn left(&self, now: u64) -> (u64, u64) {
-        let every = self.state.with(|state| state.1);
-        (self.next(now).map_or(0, |at| at - now), every)
+        left(self.state.with(|state| *state), now)
     }
 
     /// How often it has expired since it was asked last.
@@ -62,12 +74,7 @@ impl Timer {
 
     /// When it expires next, after now.
     pub fn next(&self, now: u64) -> Option<u64> {
-        let (at, every) = self.state.with(|state| *state);
-        match expired((at, every), now) {
-            0 => (at != 0).then_some(at),
-            _ if every == 0 => None,
-            count => Some(after((at, every), count)),
-        }
+        next(self.state.with(|state| *state), now)
     }
 
     /// A number that is another one after each expiry.

@@ -1,7 +1,7 @@
 //! A file is written to or runs, not both: who opens it to write, or runs it, is refused while others do the other.
 
 use alloc::sync::Arc;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, Ordering};
 
 use crate::errno::Errno;
 use crate::tree::Inode;
@@ -10,19 +10,19 @@ use crate::tree::Inode;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
     /// It is open to write.
-    Written = 0,
+    Written = 1,
     /// It is the program of a space.
-    Runs = 1,
+    Runs = -1,
 }
 
-/// How often a file is used in each way.
+/// How often a file is used: more than 0, so often to write; less, so often to run.
 #[derive(Default)]
-pub struct Uses([AtomicU32; 2]);
+pub struct Uses(AtomicI32);
 
 impl Uses {
     /// Whether it runs. It may have begun since, or ended.
     pub fn runs(&self) -> bool {
-        self.0[How::Runs as usize].load(Ordering::SeqCst) > 0
+        self.0.load(Ordering::SeqCst) < 0
     }
 }
 
@@ -35,27 +35,23 @@ impl Use {
     /// # Errors
     /// `ETXTBSY`: it is used in the other way.
     pub fn begin(inode: &Arc<Inode>, how: How) -> Result<Use, Errno> {
-        let other = if how == How::Runs { How::Written } else { How::Runs };
-        let new = Use::also(inode, how);
-        // SeqCst: of two who begin in both ways at once one at least sees the other.
-        if inode.uses.0[other as usize].load(Ordering::SeqCst) > 0 { Err(Errno::ETXTBSY) } else { Ok(new) }
-    }
-
-    fn also(inode: &Arc<Inode>, how: How) -> Use {
-        inode.uses.0[how as usize].fetch_add(1, Ordering::SeqCst);
-        Use(inode.clone(), how)
+        // In one step: of two who begin in both ways at once one does.
+        let more = |now: i32| Some(now + how as i32).filter(|new| new.signum() == how as i32);
+        let begun = inode.uses.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        begun.map(|_| Use(inode.clone(), how)).map_err(|_| Errno::ETXTBSY)
     }
 }
 
 impl Clone for Use {
     fn clone(&self) -> Use {
-        Use::also(&self.0, self.1)
+        self.0.uses.0.fetch_add(self.1 as i32, Ordering::SeqCst);
+        Use(self.0.clone(), self.1)
     }
 }
 
 impl Drop for Use {
     fn drop(&mut self) {
-        self.0.uses.0[self.1 as usize].fetch_sub(1, Ordering::SeqCst);
+        self.0.uses.0.fetch_sub(self.1 as i32, Ordering::SeqCst);
     }
 }
 

@@ -240,7 +240,8 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOENT);
         }
         let root = thread.process.place.with(|place| place.root.clone());
-        let mut path = path::path_of(&here);
+        // No name is moved meanwhile: for a moment the way up would be by where it was.
+        let mut path = self.moving.with(|()| path::path_of(&here));
         if !Arc::ptr_eq(&root, &self.root) {
             let above = path::path_of(&root);
             path = match path.strip_prefix(above.as_slice()) {
