@@ -15,16 +15,20 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/resource.h>
+#include <sys/select.h>
 #include <sys/sem.h>
+#include <sys/sendfile.h>
 #include <sys/shm.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -315,6 +319,132 @@ static void crossed(void) {
     rmdir("d/e"), rmdir("e/d"), rmdir("d"), rmdir("e");
 }
 
+// A byte is taken and put back all the time: whoever waits for it is told that it is there, and not that nothing is.
+static void pipe_byte(void) { CHECK(pipe(fds) == 0 && write(fds[1], "x", 1) == 1); }
+static long polls(int i) {
+    char byte;
+    for (int n = 0; n < 100; n++) {
+        struct pollfd p = {fds[0], POLLIN, 0};
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(fds[0], &set);
+        if (i) CHECK(read(fds[0], &byte, 1) == 1 && write(fds[1], "x", 1) == 1);
+        else CHECK((n & 1 ? poll(&p, 1, -1) : select(fds[0] + 1, &set, 0, 0, 0)) == 1);
+    }
+    return 0;
+}
+static void two_places(void) { fds[0] = open("x", O_CREAT | O_WRONLY | O_TRUNC, 0600), fds[1] = open("x", O_WRONLY); }
+static long appends_once(int i) {
+    char some[3000];
+    struct iovec piece = {memset(some, 'a' + i, 3000), i ? 3000 : 1000};
+    return pwritev2(fds[i], &piece, 1, i ? -1 : 0, RWF_APPEND);
+}
+static long grows(int i) { char some[9000] = {1}; return i ? fallocate(fds[0], 0, 0, 5000) : pwrite(fds[0], some, 9000, 0); }
+static void grown(void) { CHECK(answers[0] == 9000 && answers[1] == 0 && size("x") == 9000); close_all(), unlink("x"); }
+// Whatever was sent comes before the end.
+static void stream(void) { CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0); }
+static void tcp_stream(void) { tcp_listens(), fds[2] = fds[0], fds[0] = accept(fds[2], 0, 0); }
+static long sends_or_ends(int i) {
+    char some[4096];
+    long all = 0;
+    if (!i) {
+        while (send(fds[0], "x", 1, MSG_NOSIGNAL) == 1) all++;
+        CHECK(errno == EPIPE);
+        return all;
+    }
+    for (int n = 0; n < 3; n++) all += read(fds[1], some, 7);
+    CHECK(shutdown(fds[0], SHUT_WR) == 0);
+    for (ssize_t count; (count = read(fds[1], some, sizeof some)) > 0;) all += count;
+    return all;
+}
+static void all_came(void) { char byte; CHECK(answers[0] == answers[1] && recv(fds[1], &byte, 1, MSG_DONTWAIT) == 0); close_all(); }
+static void file_and_full_pipe(void) {
+    char some[5000] = {1};
+    pipe_room();
+    while (write(fds[1], some, 1) == 1) {}
+    fds[2] = open("x", O_CREAT | O_RDWR | O_TRUNC, 0600);
+    CHECK(write(fds[2], some, 5000) == 5000 && lseek(fds[2], 0, SEEK_SET) == 0);
+}
+static long seeks_or_sends(int i) {
+    for (int n = 0; n < 50; n++) {
+        if (i) CHECK(lseek(fds[2], 0, SEEK_SET) == 0);
+        else CHECK(sendfile(fds[1], fds[2], 0, 5000) == -1 && errno == EAGAIN);
+    }
+    return 0;
+}
+static void within(void) { off_t at = lseek(fds[2], 0, SEEK_CUR); CHECK(at >= 0 && at <= 5000); close_all(), unlink("x"); }
+static void two_wait(void) {
+    listens();
+    fds[2] = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(connect(fds[2], (void *)&un, sizeof un) == 0);
+    room_for_one();
+}
+static long accepts_one(int i) { return fds[3 + i] = accept(fds[0], 0, 0); }
+static void one_waits(void) {
+    struct rlimit l;
+    getrlimit(RLIMIT_NOFILE, &l), l.rlim_cur = 1000, setrlimit(RLIMIT_NOFILE, &l);
+    CHECK((fds[5] = accept(fds[0], 0, 0)) >= 0);
+    un_gone();
+}
+static long locks_or_closes(int i) {
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 10};
+    return i ? close(fds[0]) : fcntl(fds[0], F_SETLK, &l);
+}
+static void unlocked(void) {
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 10};
+    CHECK((answers[0] == 0 || errors[0] == EBADF) && answers[1] == 0);
+    fds[0] = open("x", O_RDWR);
+    CHECK(fcntl(fds[0], F_OFD_GETLK, &l) == 0 && l.l_type == F_UNLCK);
+    close_all(), unlink("x");
+}
+static void two_udp(void) { at = free_port(); fds[0] = socket(AF_INET, SOCK_DGRAM, 0), fds[1] = socket(AF_INET, SOCK_DGRAM, 0); }
+static long binds_or_connects(int i) { return i ? connect(fds[1], (void *)&at, sizeof at) : bind(fds[0], (void *)&at, sizeof at); }
+static void is_peer(void) {
+    struct sockaddr_in peer = {0};
+    socklen_t len = sizeof peer;
+    CHECK(answers[0] == 0 && answers[1] == 0 && getpeername(fds[1], (void *)&peer, &len) == 0 && len == sizeof peer && peer.sin_port == at.sin_port);
+    close_all();
+}
+static long flags(int i) {
+    for (int n = 0; n < 50; n++) {
+        if (i) CHECK(ioctl(fds[0], FIONBIO, &(int){n & 1}) == 0);
+        else CHECK(fcntl(fds[0], F_SETFL, n & 1 ? 0 : O_APPEND) == 0 && (fcntl(fds[0], F_GETFL) & O_APPEND) == (n & 1 ? 0 : O_APPEND));
+    }
+    return 0;
+}
+static void close_x(void) { close_all(), unlink("x"); }
+static void timer_set(void) { fds[1] = timerfd_create(CLOCK_MONOTONIC, 0); struct itimerspec t = {{0, 0}, {1000, 0}}; timerfd_settime(fds[1], 0, &t, 0); }
+static long sets_timer(int i) {
+    struct itimerspec t = {{0, 0}, {3000 + 1000 * i, 0}}, old;
+    return timerfd_settime(fds[1], 0, &t, &old) ? -1 : old.it_value.tv_sec / 1000 + (old.it_value.tv_sec % 1000 > 900);
+}
+// Each finds what was there before, or what the other has set.
+static void timers_set(void) { CHECK(answers[0] == 1 ? answers[1] == 3 : answers[0] == 4 && answers[1] == 1); close_all(); }
+static long limits(int i) {
+    struct rlimit l;
+    getrlimit(RLIMIT_NOFILE, &l);
+    l.rlim_cur = 500 + 100 * i;
+    return setrlimit(RLIMIT_NOFILE, &l);
+}
+static void limited(void) {
+    struct rlimit l;
+    getrlimit(RLIMIT_NOFILE, &l);
+    CHECK(fcntl(0, F_DUPFD, l.rlim_cur) == -1 && errno == EINVAL);
+    CHECK((fds[0] = fcntl(0, F_DUPFD, l.rlim_cur - 1)) == (int)l.rlim_cur - 1);
+    much_room();
+}
+static void in_d(void) { CHECK(mkdir("d", 0700) == 0 && chdir("d") == 0); }
+static long moves_or_asks(int i) {
+    for (int n = 0; n < 20; n++) {
+        char path[4096];
+        if (i) CHECK(rename(n & 1 ? "../e" : "../d", n & 1 ? "../d" : "../e") == 0);
+        else if (getcwd(path, sizeof path)) CHECK(strlen(path) >= 2 && (!strcmp(path + strlen(path) - 2, "/d") || !strcmp(path + strlen(path) - 2, "/e")));
+        else CHECK(!"there");
+    }
+    return 0;
+}
+static void out_of_d(void) { CHECK(chdir("..") == 0 && rmdir("d") == 0); }
+
 // Bytes go from a socket to a pipe that others fill meanwhile, by a thread that signals interrupt.
 enum { BYTES = 1 << 20 };
 static int sockets[2], pipes[2];
@@ -372,65 +502,6 @@ static void splices(void) {
     CHECK(went == BYTES && arrived == BYTES);
 }
 
-// Threads that go one by one, or at once: their process ends as the last one has.
-static atomic_int ready, go;
-static int first, waits;
-static void *goes(void *unused) {
-    ready = 1;
-    while (!go) {}
-    if (waits) CHECK(UNTIL(*(volatile int *)&first == 0));
-    syscall(SYS_exit, 5);
-    return unused;
-}
-static void exits(void) {
-    for (int round = 0; round < rounds; round++) {
-        pid_t pid = fork();
-        if (!pid) {
-            pthread_t thread;
-            first = 1, waits = round & 1;
-            syscall(SYS_set_tid_address, &first);
-            pthread_create(&thread, 0, goes, 0);
-            while (!ready) {}
-            go = 1;
-            syscall(SYS_exit, 3);
-        }
-        int status;
-        CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
-        CHECK(WEXITSTATUS(status) == 5 || (!(round & 1) && WEXITSTATUS(status) == 3));
-    }
-}
-
-// A signal for a group reaches all of it, also who is made at that moment: the last of them closes the pipe.
-static void groups(void) {
-    atomic_int *made = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    // What there is to copy makes a fork longer.
-    char *much = mmap(0, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    memset(much, 1, 2 << 20);
-    for (int round = 0; round < rounds / 2; round++) {
-        int ends[2];
-        CHECK(pipe(ends) == 0);
-        *made = 0;
-        pid_t pid = fork();
-        if (!pid) {
-            setpgid(0, 0);
-            close(ends[0]);
-            for (int i = 0; i < 40; i++, ++*made)
-                if (!fork()) for (;;) pause();
-            for (;;) pause();
-        }
-        close(ends[1]);
-        setpgid(pid, pid);
-        while (*made < 2 + round % 7) {}
-        for (volatile int i = round * 977 % 5000; i > 0; i--) {}
-        CHECK(kill(-pid, round & 1 ? SIGTERM : SIGKILL) == 0);
-        struct pollfd closed = {ends[0], POLLIN, 0};
-        if (poll(&closed, 1, LONG) != 1) CHECK(!"all of them have gone"), kill(-pid, SIGKILL);
-        CHECK(waitpid(pid, 0, 0) == pid);
-        close(ends[0]);
-    }
-    munmap(made, 4096), munmap(much, 2 << 20);
-}
-
 int main(int count, char **arguments) {
     static const struct call calls[] = {
         {"open", 0, makes, gone, EEXIST}, {"mkdir", 0, mkdirs, gone, EEXIST}, {"rmdir", d, rmdirs, 0, ENOENT}, {"rmdir, mkdir", d, into, into_after, -1},
@@ -455,9 +526,12 @@ int main(int count, char **arguments) {
         {"EPOLL_CTL_ADD", watch, adds, close_all, EEXIST}, {"EPOLL_CTL_DEL", watched, removes, close_all, ENOENT}, {"EPOLLONESHOT", watched, once, one_told, -1}, {"EPOLLET", watched_edge, once, one_told, -1},
         {"setxattr", x, sets, gone, EEXIST}, {"removexattr", with_attribute, unsets, gone, ENODATA}, {"ftruncate", one_open, cuts, cut, -1}, {"F_ADD_SEALS", sealable, seals, sealed, -1},
         {"O_APPEND", appendable, appends, appended, -1}, {"one offset", shared_offset, appends, appended, -1}, {"dup", room_for_one, dups, much_room, EMFILE},
-        {"TRYLOCK_PI", fuse_zero, pi_takes, 0, EAGAIN},
+        {"TRYLOCK_PI", fuse_zero, pi_takes, 0, EAGAIN}, {"poll", pipe_byte, polls, close_all, -1}, {"RWF_APPEND", two_places, appends_once, appended, -1}, {"fallocate", one_open, grows, grown, -1},
+        {"shutdown", stream, sends_or_ends, all_came, -1}, {"shutdown of TCP", tcp_stream, sends_or_ends, all_came, -1}, {"sendfile, lseek", file_and_full_pipe, seeks_or_sends, within, -1},
+        {"accept of the last number", two_wait, accepts_one, one_waits, EMFILE}, {"F_SETLK, close", one_open, locks_or_closes, unlocked, -1}, {"bind, connect", two_udp, binds_or_connects, is_peer, -1},
+        {"FIONBIO, F_SETFL", one_open, flags, close_x, -1}, {"timerfd_settime", timer_set, sets_timer, timers_set, -1}, {"setrlimit", 0, limits, limited, -1}, {"getcwd, rename", in_d, moves_or_asks, out_of_d, -1},
     };
-    static const struct part parts[] = {{"splice of a socket", splices}, {"exit", exits}, {"kill of a group", groups}};
+    static const struct part parts[] = {{"splice of a socket", splices}};
     sigset_t s;
     sigemptyset(&s), sigaddset(&s, SIGUSR2), sigaddset(&s, SIGRTMIN + 1), sigprocmask(SIG_BLOCK, &s, 0);
     alarm(HANGS);
