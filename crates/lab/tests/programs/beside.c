@@ -445,6 +445,18 @@ static long moves_or_asks(int i) {
 }
 static void out_of_d(void) { CHECK(chdir("..") == 0 && rmdir("d") == 0); }
 
+// A number that comes back is one that has a name.
+static long opens_terminal(int i) {
+    for (int n = 0; n < 20; n++) {
+        char name[64];
+        int master = posix_openpt(O_RDWR | O_NOCTTY), slave;
+        CHECK(master >= 0 && unlockpt(master) == 0 && ptsname_r(master, name, sizeof name) == 0);
+        CHECK((slave = open(name, O_RDWR | O_NOCTTY)) >= 0);
+        close(slave), close(master);
+    }
+    return 0;
+}
+
 // Bytes go from a socket to a pipe that others fill meanwhile, by a thread that signals interrupt.
 enum { BYTES = 1 << 20 };
 static int sockets[2], pipes[2];
@@ -530,6 +542,7 @@ int main(int count, char **arguments) {
         {"shutdown", stream, sends_or_ends, all_came, -1}, {"shutdown of TCP", tcp_stream, sends_or_ends, all_came, -1}, {"sendfile, lseek", file_and_full_pipe, seeks_or_sends, within, -1},
         {"accept of the last number", two_wait, accepts_one, one_waits, EMFILE}, {"F_SETLK, close", one_open, locks_or_closes, unlocked, -1}, {"bind, connect", two_udp, binds_or_connects, is_peer, -1},
         {"FIONBIO, F_SETFL", one_open, flags, close_x, -1}, {"timerfd_settime", timer_set, sets_timer, timers_set, -1}, {"setrlimit", 0, limits, limited, -1}, {"getcwd, rename", in_d, moves_or_asks, out_of_d, -1},
+        {"ptmx", 0, opens_terminal, 0, -1},
     };
     static const struct part parts[] = {{"splice of a socket", splices}};
     sigset_t s;

@@ -107,7 +107,7 @@ impl<M: Machine> Linux<'_, M> {
 
     /// The master of a terminal is gone: whose it was hears of it, and who waits finds its end.
     pub(crate) fn terminal_over(&self, number: u32) {
-        let Some(terminal) = self.terminals.with(|all| all.remove(&number)) else { return };
+        let Some(terminal) = self.terminals.with(|all| all.get(&number).cloned()) else { return };
         let directory = self.directories(b"dev/pts");
         let name = alloc::format!("{number}");
         let is_it =
@@ -115,6 +115,8 @@ impl<M: Machine> Linux<'_, M> {
         if directory.get(name.as_bytes()).ok().flatten().is_some_and(is_it) {
             let _ = directory.take(name.as_bytes(), false);
         }
+        // Only now: whoever gets the number next finds the name free.
+        drop(self.terminals.with(|all| all.remove(&number)));
         let (group, session) = terminal.owners();
         self.tell_leader(session);
         if group != session {
