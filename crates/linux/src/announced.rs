@@ -65,16 +65,12 @@ pub(crate) struct Announced {
 }
 
 impl Announced {
-    /// How many there were.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// One more.
-    pub fn note(&mut self, meant: Meant, from: Option<Sender>, info: Info) {
+    /// One more: returns its number.
+    pub fn note(&mut self, meant: Meant, from: Option<Sender>, info: Info) -> u64 {
         self.count += 1;
         self.last.truncate(MOST - 1);
         self.last.push_front((meant, from, info));
+        self.count
     }
 
     /// Those for a process that is there from now on, which its parent has not heard of: since this one. Others are none of its own.

@@ -69,18 +69,16 @@ impl<M: Machine> Linux<'_, M> {
     ) {
         let (number, all) = self.processes.with(|all| {
             let is_signal = (1..=number::LAST).contains(&info.signal);
-            let number = self.announced.with(|announced| {
-                if is_signal {
-                    announced.note(meant, from, info);
-                }
-                announced.count()
-            });
+            let number =
+                is_signal.then(|| self.announced.with(|announced| announced.note(meant, from, info)));
             (number, all.values().filter(|process| meant.is(process)).cloned().collect::<Vec<_>>())
         });
         for process in all {
             send(&process);
             // Only now: what it makes from here on it makes with this behind it.
-            process.heard.fetch_max(number, Ordering::SeqCst);
+            if let Some(number) = number {
+                process.heard.fetch_max(number, Ordering::SeqCst);
+            }
         }
     }
 
