@@ -25,6 +25,15 @@ fn full(mm: &Mm<'_>, count: u64) -> (SpaceId, Vec<quietmm::Frames>) {
     (id, held)
 }
 
+/// The same with a device that fails, and has been tried.
+fn failing(mm: &Mm<'_>) -> (SpaceId, Vec<quietmm::Frames>) {
+    mm.swap().on(7, 1024, 0).unwrap();
+    let (id, held) = full(mm, 256);
+    mm.platform().fail_writes.set(true);
+    (0..4).for_each(|_| assert_eq!(fault(mm, id, AT + 256), Err(Error::OutOfMemory)));
+    (id, held)
+}
+
 fn fault(mm: &Mm<'_>, id: SpaceId, page: u64) -> Result<(), Error> {
     mm.space(id).fault(PageNumber(page).addr(), UserAccess::Write)
 }
@@ -64,10 +73,7 @@ fn a_fault_tries_a_failing_device_a_few_times_however_much_memory_there_is() {
 fn a_device_that_works_again_is_found() {
     let host = Host::new(Setup { cpus: 1, frames: 768, ..Setup::default() });
     host.run(config(), |mm| {
-        mm.swap().on(7, 1024, 0).unwrap();
-        let (id, held) = full(mm, 256);
-        host.fail_writes.set(true);
-        (0..4).for_each(|_| assert_eq!(fault(mm, id, AT + 256), Err(Error::OutOfMemory)));
+        let (id, held) = failing(mm);
         host.fail_writes.set(false);
         let tries = (0..16).position(|_| fault(mm, id, AT + 256).is_ok());
         assert!(tries.is_some(), "it is never tried again");
@@ -310,10 +316,7 @@ fn what_was_written_to_again_goes_to_another_device_while_its_own_fails() {
 fn a_device_that_comes_back_is_written_to_at_once() {
     let host = Host::new(Setup { cpus: 1, frames: 768, ..Setup::default() });
     host.run(config(), |mm| {
-        mm.swap().on(7, 1024, 0).unwrap();
-        let (id, held) = full(mm, 256);
-        host.fail_writes.set(true);
-        (0..4).for_each(|_| assert_eq!(fault(mm, id, AT + 256), Err(Error::OutOfMemory)));
+        let (id, held) = failing(mm);
         assert_eq!(mm.swap().usage().failing, 1024);
         host.fail_writes.set(false);
         mm.swap().off(7).unwrap();

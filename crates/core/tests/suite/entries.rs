@@ -323,20 +323,7 @@ fn used_and_written_meanwhile(policy: &str, first: u32, then: u32) -> (bool, Opt
         run_in(mm, id, &[0, 1]);
         host.read(mm, id, AT).unwrap();
         host.make_cold(AT);
-        let wrote = Rc::new(Cell::new(false));
-        let seen = Rc::clone(&wrote);
-        let write = move |mm: &Mm<'_>| {
-            let host = mm.platform();
-            seen.set(host.on(1, || host.try_write(AT, 9)));
-        };
-        let read = move |mm: &Mm<'_>| {
-            let host = mm.platform();
-            host.on(1, || {
-                assert_eq!(host.try_read(AT), Some(0));
-                host.watch(AT, then, Box::new(write));
-            });
-        };
-        host.on(1, || host.watch(AT, first, Box::new(read)));
+        let wrote = host.use_and_write(AT, (first, then), 9);
         mm.space(id).protect(pages(AT, 1), Prot::ReadWrite).unwrap();
         host.watch_nothing();
         mm.file(file).write_back().unwrap();

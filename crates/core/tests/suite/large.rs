@@ -607,20 +607,7 @@ fn what_is_used_and_then_written_while_a_large_page_becomes_small_is_dirty() {
             [1, 0].iter().for_each(|&cpu| host.on(cpu, || mm.space(id).switch_to().unwrap()));
             host.read(mm, id, LARGE).unwrap();
             host.make_cold(LARGE);
-            let wrote = Rc::new(Cell::new(false));
-            let writes = Rc::clone(&wrote);
-            let write = move |mm: &Mm<'_>| {
-                let host = mm.platform();
-                writes.set(host.on(1, || host.try_write(LARGE, 7)));
-            };
-            let read = move |mm: &Mm<'_>| {
-                let host = mm.platform();
-                host.on(1, || {
-                    assert_eq!(host.try_read(LARGE), Some(0));
-                    host.watch(LARGE, then, Box::new(write));
-                });
-            };
-            host.watch(LARGE, first, Box::new(read));
+            let wrote = host.use_and_write(LARGE, (first, then), 7);
             mm.space(id).unmap(pages(LARGE + 511, 1)).unwrap();
             host.watch_nothing();
             written += u32::from(wrote.get());

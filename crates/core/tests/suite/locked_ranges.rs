@@ -304,17 +304,21 @@ fn what_a_fork_shares_meanwhile_is_the_spaces_own_when_it_is_locked() {
     assert!(cases.count(|&first| first) > 10);
 }
 
+/// Where the second of two nodes begins.
+const SECOND: u32 = 0xfc00 + 256;
+
+fn two_nodes(cpus: u32) -> Setup {
+    let node = |node, start| Region { start: FrameNumber(start), frames: 256, node: NodeId(node) };
+    let regions = Some(vec![node(0, SECOND - 256), node(1, SECOND)]);
+    Setup { cpus, nodes: 2, frames: 512, regions, ..Setup::default() }
+}
+
 /// Pages that a child has too move to another node while their space, in which they are locked, changes something elsewhere, at every place: they are there afterwards,
 /// and reclaim leaves them.
 #[test]
 fn what_is_locked_and_moves_while_its_space_is_changed_stays() {
     let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
-    let node = |node: u16| {
-        let start = FrameNumber(0xfc00 + 256 * u32::from(node));
-        Region { start, frames: 256, node: NodeId(node) }
-    };
-    let setup =
-        Setup { cpus: 2, nodes: 2, frames: 512, regions: Some(vec![node(0), node(1)]), ..Setup::default() };
+    let setup = two_nodes(2);
     let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
         let id = written(mm, 512, 4);
         mm.space(id).lock(pages(AT, 2)).unwrap();
@@ -322,7 +326,7 @@ fn what_is_locked_and_moves_while_its_space_is_changed_stays() {
         mm.drain_lru_batches();
         let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
         let before = frame(id);
-        let here = u16::from(before.0 >= 0xfc00 + 256);
+        let here = u16::from(before.0 >= SECOND);
         let changes = || mm.space(id).protect(pages(AT + 2, 1), Prot::Read).unwrap();
         race(mm, every_third(place), changes, || {
             mm.space(child).migrate_all(pages(AT, 2), anywhere, NodeId(1 - here)).unwrap()
@@ -347,12 +351,7 @@ fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() 
     /// A touch of a change at which it has the VMAs alone.
     const ALONE: u32 = 20;
     let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
-    let node = |node: u16| {
-        let start = FrameNumber(0xfc00 + 256 * u32::from(node));
-        Region { start, frames: 256, node: NodeId(node) }
-    };
-    let setup =
-        Setup { cpus: 3, nodes: 2, frames: 512, regions: Some(vec![node(0), node(1)]), ..Setup::default() };
+    let setup = two_nodes(3);
     let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
         let host = mm.platform();
         let id = written(mm, 512, 4);
@@ -362,7 +361,7 @@ fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() 
         mm.drain_lru_batches();
         let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
         let before = frame(id);
-        let to = NodeId(u16::from(before.0 < 0xfc00 + 256));
+        let to = NodeId(u16::from(before.0 < SECOND));
         let changes = |id| move || mm.space(id).protect(pages(AT + 2, 1), Prot::Read).unwrap();
         host.place();
         host.aside(2, changes(child), |other| {

@@ -168,44 +168,31 @@ impl<M: Machine> Linux<'_, M> {
         let me = &thread.process;
         let (sender, word) = (Sender::of(me), me.names_itself());
         let info = Info { signal, word, ..Info::default() };
-        let (mut any, mut refused) = (false, false);
-        let mut send = |process: &Arc<Process>| {
-            any |= sender.may_signal(process, signal);
-            if !sender.may_signal(process, signal) {
-                refused = true;
-            } else if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
+        // A signal that there is not is refused only if there is somebody.
+        let exists = signal <= number::LAST;
+        let (mut found, mut reached) = (false, false);
+        let send = |process: &Arc<Process>| {
+            found = true;
+            if !exists || !sender.may_signal(process, signal) {
+                return;
+            }
+            reached = true;
+            if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
                 self.post(process, None, info);
             }
         };
-        // A signal that there is not is refused only if there is somebody.
-        let exists = signal <= number::LAST;
-        let mut found = false;
-        let each = |process: &Arc<Process>| {
-            found = true;
-            if exists {
-                send(process);
-            }
-        };
         match pid {
-            1.. => self.processes.with(|all| all.get(&(pid as u32)).cloned()).iter().for_each(each),
-            0 => self.send_to_all(Meant::Group(me.group.load(Ordering::Relaxed)), Some(sender), info, each),
-            -1 => self.send_to_all(Meant::AllBut(me.pid), Some(sender), info, each),
-            group => self.send_to_all(Meant::Group(group.unsigned_abs()), Some(sender), info, each),
+            1.. => self.processes.with(|all| all.get(&(pid as u32)).cloned()).iter().for_each(send),
+            0 => self.send_to_all(Meant::Group(me.group.load(Ordering::Relaxed)), Some(sender), info, send),
+            -1 => self.send_to_all(Meant::AllBut(me.pid), Some(sender), info, send),
+            group => self.send_to_all(Meant::Group(group.unsigned_abs()), Some(sender), info, send),
         }
-        if found && !exists {
-            return Err(Errno::EINVAL);
-        }
-        match (any, refused) {
-            (true, _) => Ok(0),
+        match () {
+            () if !found => Err(Errno::ESRCH),
+            () if !exists => Err(Errno::EINVAL),
             // Who means all others does not hear that none of them was to be reached.
-            (false, true) => {
-                if pid == -1 {
-                    Ok(0)
-                } else {
-                    Err(Errno::EPERM)
-                }
-            }
-            (false, false) => Err(Errno::ESRCH),
+            () if reached || pid == -1 => Ok(0),
+            () => Err(Errno::EPERM),
         }
     }
 

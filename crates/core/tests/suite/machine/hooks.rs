@@ -1,7 +1,7 @@
 //! What a test places in the middle of what the core does: at a touch of shared memory, while a CPU waits, while a device
 //! works.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -107,6 +107,26 @@ impl Host {
         let word: *const AtomicU64 = self.walk(root, page).0.expect("the page has a table").word;
         self.watched.set((word.cast(), nth));
         self.on_touch.borrow_mut().push_back(hook);
+    }
+
+    /// CPU 1 reads a page just before the core's `first` access from now on to its entry, and writes to it just before the one that comes `then` later. Returns
+    /// where it will stand whether it could write.
+    pub fn use_and_write(&self, page: u64, (first, then): (u32, u32), value: u64) -> Rc<Cell<bool>> {
+        let wrote = Rc::new(Cell::new(false));
+        let seen = Rc::clone(&wrote);
+        let write = move |mm: &Mm<'_>| {
+            let host = mm.platform();
+            seen.set(host.on(1, || host.try_write(page, value)));
+        };
+        let read = move |mm: &Mm<'_>| {
+            let host = mm.platform();
+            host.on(1, || {
+                assert_eq!(host.try_read(page), Some(0));
+                host.watch(page, then, Box::new(write));
+            });
+        };
+        self.on(1, || self.watch(page, first, Box::new(read)));
+        wrote
     }
 
     pub fn watch_nothing(&self) {

@@ -40,6 +40,11 @@ fn parsed(bytes: &[u8]) -> (Summary, Vec<(u32, What<'_>)>) {
     (Summary::of(&recording, bytes.len() as u64), events)
 }
 
+/// The threads that end, in this order.
+fn ends(events: &[(u32, What<'_>)]) -> Vec<u32> {
+    events.iter().filter(|(_, what)| *what == What::End).map(|&(thread, _)| thread).collect()
+}
+
 fn notes(imported: &Imported) -> Vec<(u64, u64, &str)> {
     imported.notes.iter().map(|note| (note.line, note.count, note.what.as_str())).collect()
 }
@@ -315,9 +320,7 @@ fn a_program_that_another_thread_than_the_first_begins_has_a_space_of_its_own() 
         "{imported}"
     );
     assert_eq!((summary.threads, summary.spaces), (2, 2), "{summary}");
-    let ends: Vec<u32> =
-        events.iter().filter(|(_, what)| *what == What::End).map(|&(thread, _)| thread).collect();
-    assert_eq!(ends, [1, 0]);
+    assert_eq!(ends(&events), [1, 0]);
 }
 
 #[test]
@@ -335,9 +338,7 @@ fn so_it_has_in_perf_script() {
     let (_, bytes) = imported("superseded-perf", &mut text.as_bytes(), Form::Events).unwrap();
     let (summary, events) = parsed(&bytes);
     assert_eq!((summary.threads, summary.spaces), (2, 2), "{summary}");
-    let ends: Vec<u32> =
-        events.iter().filter(|(_, what)| *what == What::End).map(|&(thread, _)| thread).collect();
-    assert_eq!(ends, [0, 1]);
+    assert_eq!(ends(&events), [0, 1]);
 }
 
 #[test]
