@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use quietmm::addr::{Nanos, PAGE_SIZE, PhysAddr};
 use quietmm::platform::{
@@ -26,6 +27,10 @@ pub const FRAMES: u32 = 4096;
 /// How many times all CPUs must have looked before one that waits says that it is for ever. Time says nothing: a thread
 /// that the host does not run looks at nothing, and so nobody loses patience with it.
 const PATIENCE: u32 = 1000;
+/// After so many looks whoever waits sleeps.
+const SPINS: u32 = 8;
+/// For so long, and for as long as the host takes to wake it.
+const NAP: Duration = Duration::from_micros(1);
 
 thread_local! {
     static CPU: Cell<u16> = const { Cell::new(0) };
@@ -36,6 +41,8 @@ thread_local! {
     static WAITED: Cell<u32> = const { Cell::new(0) };
     /// What this CPU's TLB holds of kernel addresses: the frame of a page.
     static KERNEL: RefCell<BTreeMap<u64, FrameNumber>> = const { RefCell::new(BTreeMap::new()) };
+    /// How often this CPU has paused.
+    static PAUSED: Cell<u32> = const { Cell::new(0) };
     static SINCE: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -335,7 +342,11 @@ impl Cpus for Threads {
         if self.hung.load(Ordering::SeqCst) && !std::thread::panicking() {
             std::panic::resume_unwind(Box::new(Hung));
         }
-        std::thread::yield_now();
+        // Perhaps the host does not run the one that is waited for: it does while this one sleeps, which is not so sure of one that only yields.
+        match PAUSED.replace(PAUSED.get().wrapping_add(1)) % SPINS {
+            0 => std::thread::sleep(NAP),
+            _ => std::hint::spin_loop(),
+        }
     }
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {
