@@ -11,7 +11,7 @@ use crate::layout::text;
 use crate::machine::Machine;
 use crate::network::{INET, INET6, as_seen};
 use crate::open::{Kind, Open};
-use crate::socket::{Socket, UNIX, kind};
+use crate::socket::{Broken, Socket, UNIX, kind};
 
 /// Which table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,21 +46,31 @@ fn address(address: Option<&[u8]>, long: bool) -> String {
     all + &format!(":{port:04X}")
 }
 
-/// What a socket of the network does, if it stands in a table.
-fn state_of(socket: &Socket) -> Option<u8> {
-    let (listens, peer, named, silent) = socket
-        .state
-        .with(|state| (state.waiting.is_some(), state.peer.is_some(), !state.names.is_empty(), state.silent));
+/// What a socket of the network does.
+pub fn state_of(socket: &Socket) -> u8 {
+    let (listens, peer, silent) =
+        socket.state.with(|state| (state.waiting.is_some(), state.peer.is_some(), state.silent));
     let (_, ended, ..) = socket.inbox.state();
     match (silent, ended) {
-        _ if listens => Some(state::LISTENS),
-        _ if peer && socket.kind == kind::PACKETS => Some(state::CONNECTED),
-        (false, false) if peer => Some(state::CONNECTED),
-        (false, true) if peer => Some(state::HEARD_ALL),
-        (true, false) if peer => Some(state::SAID_ALL),
-        _ if socket.kind == kind::PACKETS && named => Some(state::NONE),
-        _ => None,
+        _ if listens => state::LISTENS,
+        _ if !peer || socket.inbox.broken() != Broken::No => state::NONE,
+        _ if socket.kind == kind::PACKETS => state::CONNECTED,
+        (false, false) => state::CONNECTED,
+        (false, true) => state::HEARD_ALL,
+        (true, false) => state::SAID_ALL,
+        (true, true) => state::NONE,
     }
+}
+
+/// Whether it is a stream of the network that leads to nobody: it never did, both ends have said all, or one broke off.
+pub fn leads_nowhere(socket: &Socket) -> bool {
+    socket.family != UNIX && socket.is_stream() && state_of(socket) == state::NONE
+}
+
+/// Whether it stands in a table: one that does nothing only if it is for packets, and has a name.
+fn is_shown(socket: &Socket) -> bool {
+    let named = || socket.state.with(|state| !state.names.is_empty());
+    state_of(socket) != state::NONE || socket.kind == kind::PACKETS && named()
 }
 
 fn network_line(index: usize, number: u64, socket: &Socket, state: u8, long: bool) -> String {
@@ -153,7 +163,9 @@ impl<M: Machine> Linux<'_, M> {
         };
         let family = if long { INET6 } else { INET };
         let ours = sockets.filter(|(_, socket)| (socket.family, socket.kind) == (family, kind));
-        let shown = ours.filter_map(|(number, socket)| Some((number, socket, state_of(socket)?)));
+        let shown = ours
+            .filter(|(_, socket)| is_shown(socket))
+            .map(|(number, socket)| (number, socket, state_of(socket)));
         shown.enumerate().fold(format!("{head:<width$}\n"), |all, (index, (number, socket, state))| {
             all + &network_line(index, number, socket, state, long)
         })
@@ -170,20 +182,20 @@ mod tests {
         let (names, left) = (Arc::default(), Arc::default());
         let new = |family, kind| Socket::new(family, kind, 1, &names, &left);
         let socket = new(INET, kind::STREAM);
-        assert_eq!(state_of(&socket), None);
+        assert!(!is_shown(&socket));
         socket.state.with(|state| {
             state.own = Arc::from([&[2, 0, 0x1f, 0xbc, 127, 0, 0, 1][..], &[0; 8]].concat());
             state.waiting = Some((VecDeque::new(), 5));
         });
-        assert_eq!(state_of(&socket), Some(state::LISTENS));
+        assert_eq!(state_of(&socket), state::LISTENS);
         let (one, other) = (new(INET, kind::STREAM), new(INET, kind::STREAM));
         one.join(&other);
-        assert_eq!(state_of(&one), Some(state::CONNECTED));
+        assert_eq!(state_of(&one), state::CONNECTED);
         one.state.with(|state| state.silent = true);
         other.inbox.end();
-        assert_eq!((state_of(&one), state_of(&other)), (Some(state::SAID_ALL), Some(state::HEARD_ALL)));
+        assert_eq!((state_of(&one), state_of(&other)), (state::SAID_ALL, state::HEARD_ALL));
         one.inbox.end();
-        assert_eq!(state_of(&one), None, "both ends have said all");
+        assert!(!is_shown(&one), "both ends have said all");
         let line = network_line(0, 12345, &socket, state::LISTENS, false);
         let start = "   0: 0100007F:1FBC 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 ";
         assert!(line.starts_with(start) && line.len() == 150, "{line}");

@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::errno::Errno;
 use crate::open::Open;
 use crate::sync::{Mutex, Spin, key_of};
 use crate::tree::{Leaving, Left};
@@ -65,22 +66,20 @@ struct Content {
     ended: bool,
     /// Nobody receives any more.
     closed: bool,
-    /// Nobody has the socket any more.
-    gone: bool,
     /// Whether whoever sent here broke off.
     broken: Broken,
     /// A byte that does not wait until those before it are read.
     urgent: Option<u8>,
 }
 
-/// Whether the other end broke off: it was closed with bytes that it had not read, or never taken in.
+/// Whether the other end broke off: it was closed with bytes that it had not read, never taken in, or something was sent to it that it does not hear any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Broken {
     /// It did not.
     #[default]
     No,
-    /// It did, and nobody has heard of that.
-    Yes,
+    /// It did, and nobody has heard of that, as this error.
+    Yes(Errno),
     /// That was said.
     Said,
 }
@@ -266,8 +265,8 @@ impl Inbox {
     }
 
     /// Nobody sends any more: whoever did broke off, which is said once what came before is read.
-    pub fn break_off(&self) {
-        self.content.with(|content| (content.ended, content.broken) = (true, Broken::Yes));
+    pub fn break_off(&self, said: Errno) {
+        self.content.with(|content| (content.ended, content.broken) = (true, Broken::Yes(said)));
         self.comes();
         self.goes();
     }
@@ -277,28 +276,20 @@ impl Inbox {
         self.content.with(|content| content.broken)
     }
 
-    /// Whether that is to be said now; with `read`, only if nothing is left to be read.
-    pub fn take_break(&self, read: bool) -> bool {
-        self.content.with(|content| {
-            let now = content.broken == Broken::Yes && (!read || content.packets.is_empty());
-            if now {
+    /// What is to be said of that now; with `read`, only if nothing is left to be read, and not if it was sent to one that had said all: then it reads the end.
+    pub fn take_break(&self, read: bool) -> Option<Errno> {
+        self.content.with(|content| match content.broken {
+            Broken::Yes(said) if !read || said == Errno::ECONNRESET && content.packets.is_empty() => {
                 content.broken = Broken::Said;
+                Some(said)
             }
-            now
+            _ => None,
         })
     }
 
-    /// Whether nobody has the socket any more.
-    pub fn is_gone(&self) -> bool {
-        self.content.with(|content| content.gone)
-    }
-
-    /// Nobody has the socket any more; whether something was left to be read.
-    fn leave(&self) -> bool {
-        self.content.with(|content| {
-            content.gone = true;
-            !content.packets.is_empty()
-        })
+    /// Whether something is left to be read.
+    fn is_left(&self) -> bool {
+        self.content.with(|content| !content.packets.is_empty())
     }
 
     /// Nobody sends any more.
@@ -357,8 +348,6 @@ pub struct State {
     pub waiting: Option<(VecDeque<Arc<Socket>>, usize)>,
     /// It sends no more.
     pub silent: bool,
-    /// What it sent came to nobody, since the other end was closed: what it sends next is refused.
-    pub unheard: bool,
     /// How long a receive and a send wait, in nanoseconds; 0 for ever.
     pub times: [u64; 2],
     /// What is still to be said of a connection that was not waited for.
@@ -416,7 +405,6 @@ impl Socket {
             peer,
             waiting,
             silent,
-            unheard: false,
             times,
             late: Late::Nothing,
             asks_sockets: false,
@@ -550,14 +538,14 @@ impl Socket {
 fn turn_away(waiting: Option<(VecDeque<Arc<Socket>>, usize)>) {
     for socket in waiting.into_iter().flat_map(|(all, _)| all) {
         if let Some(peer) = socket.peer() {
-            peer.inbox.break_off();
+            peer.inbox.break_off(Errno::ECONNRESET);
         }
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let breaks = self.inbox.leave() || self.closes_at_once();
+        let breaks = self.inbox.is_left() || self.closes_at_once();
         let (names, peer, waiting) = self
             .state
             .with(|state| (core::mem::take(&mut state.names), state.peer.take(), state.waiting.take()));
@@ -567,7 +555,7 @@ impl Drop for Socket {
         if let Some(peer) = peer {
             match self.kind {
                 kind::PACKETS => {}
-                _ if breaks => peer.inbox.break_off(),
+                _ if breaks => peer.inbox.break_off(Errno::ECONNRESET),
                 _ => peer.inbox.end(),
             }
             self.left.add(Leaving::Key(key_of(&*peer.inbox)));

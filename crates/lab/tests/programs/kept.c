@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -370,6 +371,73 @@ static void ends(void) {
     close(alone), close(ends[0]), close(ends[1]);
 }
 
+// What TCP says a connection does: 1 all of it, 5 it has said all, 7 nothing, 8 it has heard all.
+static int does_what(int end) {
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    return getsockopt(end, IPPROTO_TCP, TCP_INFO, &info, &len) ? -1 : info.tcpi_state;
+}
+
+static int ready(int end) {
+    struct pollfd one = {end, POLLIN | POLLOUT | POLLRDHUP, 0};
+    return poll(&one, 1, 0) < 0 ? -1 : one.revents;
+}
+
+// Connections that are broken off: bytes that came before are read, then it is said once, and it leads nowhere any more.
+static void breaks(void) {
+    char some[16];
+    int ends[2], listens, error;
+    struct sockaddr_storage to;
+    socklen_t len;
+    for (int bytes = 0; bytes < 2; bytes++) {
+        network(ends, &listens);
+        CHECK(does_what(listens) == 10 && does_what(ends[0]) == 1);
+        CHECK(setsockopt(ends[1], SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)) == 0);
+        CHECK(!bytes || write(ends[1], "bytes", 5) == 5);
+        close(ends[1]);
+        CHECK(UNTIL(does_what(ends[0]) == 7) && ready(ends[0]) == (POLLIN | POLLOUT | POLLERR | POLLHUP | POLLRDHUP));
+        len = sizeof to;
+        FAILS(getpeername(ends[0], (void *)&to, &len), ENOTCONN);
+        FAILS(shutdown(ends[0], SHUT_RD), ENOTCONN);
+        CHECK(getsockname(ends[0], (void *)&to, &len) == 0);
+        CHECK(!bytes || recv(ends[0], some, sizeof some, 0) == 5);
+        FAILS(recv(ends[0], some, sizeof some, 0), ECONNRESET);
+        CHECK(recv(ends[0], some, sizeof some, 0) == 0 && ready(ends[0]) == (POLLIN | POLLOUT | POLLHUP | POLLRDHUP));
+        FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+        close(ends[0]), close(listens);
+    }
+    // Whoever has said all and hears nothing answers what is sent with a break; so does nobody.
+    for (int closes = 0; closes < 2; closes++) {
+        for (int asks = 0; asks < 2; asks++) {
+            network(ends, &listens);
+            CHECK(shutdown(ends[1], SHUT_RDWR) == 0);
+            if (closes) close(ends[1]);
+            CHECK(UNTIL(does_what(ends[0]) == 8 && (closes || does_what(ends[1]) == 5)) && send(ends[0], "x", 1, MSG_NOSIGNAL) == 1);
+            CHECK(UNTIL(does_what(ends[0]) == 7) && ready(ends[0]) == (POLLIN | POLLOUT | POLLERR | POLLHUP | POLLRDHUP));
+            // It has heard all, and goes on to hear just that.
+            CHECK(recv(ends[0], some, sizeof some, 0) == 0);
+            len = sizeof error, error = 0;
+            if (asks) CHECK(getsockopt(ends[0], SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == EPIPE);
+            if (!asks) FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+            CHECK(ready(ends[0]) == (POLLIN | POLLOUT | POLLHUP | POLLRDHUP));
+            FAILS(send(ends[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+            close(ends[0]), close(listens);
+            if (!closes) close(ends[1]);
+        }
+    }
+    // Both have said all.
+    network(ends, &listens);
+    CHECK(shutdown(ends[0], SHUT_WR) == 0 && UNTIL(does_what(ends[1]) == 8 && does_what(ends[0]) == 5) && shutdown(ends[1], SHUT_WR) == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(UNTIL(does_what(ends[i]) == 7));
+        len = sizeof to;
+        FAILS(getpeername(ends[i], (void *)&to, &len), ENOTCONN);
+        FAILS(shutdown(ends[i], SHUT_WR), ENOTCONN);
+        close(ends[i]);
+    }
+    close(listens);
+}
+
 static __thread volatile int mine;
 static volatile int over;
 static void count_mine(int signal) { mine += signal > 0; }
@@ -535,7 +603,7 @@ static void rights(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}, {"waiters", waiters}, {"seldom", seldom}, {"rights", rights}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}, {"breaks", breaks}, {"waiters", waiters}, {"seldom", seldom}, {"rights", rights}};
     PLAY(parts, count, arguments);
     return 0;
 }

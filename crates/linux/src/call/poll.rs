@@ -39,7 +39,6 @@ struct Asked {
 }
 
 fn of_socket(socket: &Socket) -> u32 {
-    let unheard = socket.state.with(|state| state.unheard);
     let (listens, comes, silent, refused, lost) = socket.state.with(|state| {
         let comes = state.waiting.as_ref().is_some_and(|(all, _)| !all.is_empty());
         (state.waiting.is_some(), comes, state.silent, state.late == Late::Refused, state.refused)
@@ -61,13 +60,12 @@ fn of_socket(socket: &Socket) -> u32 {
             let (_, _, gone, room) = peer.inbox.state();
             let broken = socket.inbox.broken();
             // On the network it is not known yet that nobody is there.
-            let knows = socket.family == UNIX && gone || unheard || silent || broken != Broken::No;
+            let knows = socket.family == UNIX && gone || silent || broken != Broken::No;
             let hung = (ended || closed) && knows && socket.kind != kind::PACKETS;
-            let error = broken == Broken::Yes || unheard;
             found
                 | if room || gone { OUT } else { 0 }
                 | if hung { HANG_UP } else { 0 }
-                | if error { ERROR } else { 0 }
+                | if matches!(broken, Broken::Yes(_)) { ERROR } else { 0 }
         }
     }
 }

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::UNIX;
+use crate::connections::leads_nowhere;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
@@ -316,6 +317,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn socket_name(&self, thread: &Thread, [number, to, len_at]: [u64; 3], peer: bool) -> Answer {
         let (_, socket) = self.socket_of(thread, number)?;
         let address = match peer {
+            true if leads_nowhere(&socket) => return Err(Errno::ENOTCONN),
             true => as_seen(socket.family, &socket.peer().ok_or(Errno::ENOTCONN)?.address),
             false if socket.family != UNIX && socket.own().len() == 2 => {
                 let mut none = local(socket.family, 0).to_vec();

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
 use super::UNIX;
+use crate::connections::leads_nowhere;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
@@ -212,7 +213,7 @@ impl<M: Machine> Linux<'_, M> {
         if how > 2 {
             return Err(Errno::EINVAL);
         }
-        if peer.is_none() && socket.state.with(|state| state.waiting.is_none()) {
+        if leads_nowhere(&socket) || peer.is_none() && socket.state.with(|state| state.waiting.is_none()) {
             return Err(Errno::ENOTCONN);
         }
         if how != 1 {

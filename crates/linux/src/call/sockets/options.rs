@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::UNIX;
+use crate::connections;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
@@ -72,8 +73,8 @@ impl<M: Machine> Linux<'_, M> {
             (1, 13) => alloc::vec![0; 8],
             (1, 3) => word(socket.kind),
             // Errors are told at once, but of connections that nobody waited for, and of packets that came to nobody.
-            (1, 4) if socket.inbox.take_break(false) => word(Errno::ECONNRESET.0.into()),
             (1, 4) if socket.take_refusal() => word(Errno::ECONNREFUSED.0.into()),
+            (1, 4) if let Some(error) = socket.inbox.take_break(false) => word(error.0.into()),
             (1, 4) => word(socket.state.with(|state| match state.late {
                 Late::Refused => {
                     state.late = Late::Over;
@@ -118,15 +119,7 @@ impl<M: Machine> Linux<'_, M> {
             // How packets are held back where there are too many; and what is known of a connection: its state, and that nothing is lost.
             (6, 13) if socket.is_stream() => b"cubic\0\0\0\0\0\0\0\0\0\0\0".to_vec(),
             (6, 11) if socket.is_stream() => {
-                let listens = socket.state.with(|state| state.waiting.is_some());
-                let state = if listens {
-                    10
-                } else if socket.peer().is_some() {
-                    1
-                } else {
-                    7
-                };
-                Pack::default().word(state).zeros_to(232).0
+                Pack::default().word(connections::state_of(&socket).into()).zeros_to(232).0
             }
             (6, what) if socket.family != UNIX && socket.is_stream() => word(match what {
                 // When and how often it is asked whether the other end is there, how often a connection is tried, whether receipts go at once.

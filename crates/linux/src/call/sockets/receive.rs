@@ -83,9 +83,9 @@ impl<M: Machine> Linux<'_, M> {
             if done == 0
                 && found.bytes.is_empty()
                 && socket.kind != kind::PACKETS
-                && socket.inbox.take_break(true)
+                && let Some(error) = socket.inbox.take_break(true)
             {
-                return Err(Errno::ECONNRESET);
+                return Err(error);
             }
             self.changed(key_of(&*socket.inbox));
             self.scatter(into, done, &found.bytes)?;
@@ -137,7 +137,10 @@ impl<M: Machine> Linux<'_, M> {
         self.changed(key_of(&*socket.inbox));
         let bytes = found.ok_or(Errno::EAGAIN)?.bytes;
         let ended = bytes.is_empty() && socket.kind != kind::PACKETS;
-        if ended && socket.inbox.take_break(true) { Err(Errno::ECONNRESET) } else { Ok(bytes) }
+        match ended.then(|| socket.inbox.take_break(true)).flatten() {
+            Some(error) => Err(error),
+            None => Ok(bytes),
+        }
     }
 
     /// Writes bytes to buffers, from a place in all of them on.

@@ -113,8 +113,8 @@ impl<M: Machine> Linux<'_, M> {
             loop {
                 let silent = socket.state.with(|state| state.silent);
                 let is_network = stream && socket.family != UNIX;
-                if is_network && socket.inbox.take_break(false) {
-                    return Err((done, Errno::ECONNRESET));
+                if is_network && let Some(error) = socket.inbox.take_break(false) {
+                    return Err((done, error));
                 }
                 let mut sent = if silent || is_network && socket.inbox.broken() != Broken::No {
                     Sent::Closed
@@ -140,10 +140,14 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 // Another thread may have ended what it sends.
                 let silent = silent || socket.state.with(|state| state.silent);
-                // The network takes what it sends, and says later that nobody was there; whoever only does not listen takes it too.
-                let unheard = || socket.state.with(|state| core::mem::replace(&mut state.unheard, true));
+                // The network takes what it sends; of one that has said all and hears nothing it says later that nobody was there.
                 let is_whole = !silent && socket.inbox.broken() == Broken::No;
-                if sent == Sent::Closed && is_network && is_whole && (!inbox.is_gone() || !unheard()) {
+                if sent == Sent::Closed && is_network && is_whole {
+                    let (_, ended, ..) = socket.inbox.state();
+                    if ended {
+                        socket.inbox.break_off(Errno::EPIPE);
+                        self.changed(key_of(&*socket.inbox));
+                    }
                     sent = Sent::Bytes(piece.len() - done);
                 }
                 match sent {
