@@ -57,7 +57,7 @@ fn is_of(page: u64, value: Option<u64>) -> bool {
     value.is_none_or(|value| value == 0 || value % ALL == page)
 }
 
-/// Whether what is looked for has happened: the entry was made, and split, more than once.
+/// Whether what is looked for has happened: the entry was made, and split, some times.
 fn came_and_went(mm: &Mm<'_>) -> bool {
     mm.counter(Counter::LargeCollapse) > 3 && mm.counter(Counter::LargeSplit) > 3
 }

@@ -386,7 +386,7 @@ static int ready(int end) {
 // Connections that are broken off: bytes that came before are read, then it is said once, and it leads nowhere any more.
 static void breaks(void) {
     char some[16];
-    int ends[2], listens, error;
+    int ends[2], listens, error, status = -1;
     struct sockaddr_storage to;
     socklen_t len;
     for (int bytes = 0; bytes < 2; bytes++) {
@@ -412,7 +412,14 @@ static void breaks(void) {
             network(ends, &listens);
             CHECK(shutdown(ends[1], SHUT_RDWR) == 0);
             if (closes) close(ends[1]);
-            CHECK(UNTIL(does_what(ends[0]) == 8 && (closes || does_what(ends[1]) == 5)) && send(ends[0], "x", 1, MSG_NOSIGNAL) == 1);
+            CHECK(UNTIL(does_what(ends[0]) == 8 && (closes || does_what(ends[1]) == 5)));
+            pid_t pid = fork();
+            if (!pid) {
+                // Whoever waits for nothing else hears of it too.
+                struct pollfd one = {ends[0], 0, 0};
+                _exit(poll(&one, 1, LONG) != 1 || one.revents != (POLLERR | POLLHUP));
+            }
+            CHECK(UNTIL(state_of(pid) == 'S') && send(ends[0], "x", 1, MSG_NOSIGNAL) == 1 && waitpid(pid, &status, 0) == pid && status == 0);
             CHECK(UNTIL(does_what(ends[0]) == 7) && ready(ends[0]) == (POLLIN | POLLOUT | POLLERR | POLLHUP | POLLRDHUP));
             // It has heard all, and goes on to hear just that.
             CHECK(recv(ends[0], some, sizeof some, 0) == 0);
@@ -425,6 +432,10 @@ static void breaks(void) {
             if (!closes) close(ends[1]);
         }
     }
+    // Whoever only hears nothing takes what is sent.
+    network(ends, &listens);
+    CHECK(shutdown(ends[1], SHUT_RD) == 0 && send(ends[0], "x", 1, MSG_NOSIGNAL) == 1 && send(ends[0], "x", 1, MSG_NOSIGNAL) == 1 && does_what(ends[0]) == 1);
+    close(ends[0]), close(ends[1]), close(listens);
     // Both have said all.
     network(ends, &listens);
     CHECK(shutdown(ends[0], SHUT_WR) == 0 && UNTIL(does_what(ends[1]) == 8 && does_what(ends[0]) == 5) && shutdown(ends[1], SHUT_WR) == 0);

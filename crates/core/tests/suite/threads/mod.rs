@@ -342,7 +342,7 @@ impl Cpus for Threads {
         if self.hung.load(Ordering::SeqCst) && !std::thread::panicking() {
             std::panic::resume_unwind(Box::new(Hung));
         }
-        // Perhaps the host does not run the one that is waited for: it does while this one sleeps, which is not so sure of one that only yields.
+        // Whoever is waited for may not be running: while this one sleeps the host runs it, while it only yields perhaps not.
         match PAUSED.replace(PAUSED.get().wrapping_add(1)) % SPINS {
             0 => std::thread::sleep(NAP),
             _ => std::hint::spin_loop(),

@@ -73,8 +73,8 @@ impl<M: Machine> Linux<'_, M> {
             (1, 13) => alloc::vec![0; 8],
             (1, 3) => word(socket.kind),
             // Errors are told at once, but of connections that nobody waited for, and of packets that came to nobody.
-            (1, 4) if socket.take_refusal() => word(Errno::ECONNREFUSED.0.into()),
             (1, 4) if let Some(error) = socket.inbox.take_break(false) => word(error.0.into()),
+            (1, 4) if socket.take_refusal() => word(Errno::ECONNREFUSED.0.into()),
             (1, 4) => word(socket.state.with(|state| match state.late {
                 Late::Refused => {
                     state.late = Late::Over;

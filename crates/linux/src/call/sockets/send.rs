@@ -146,7 +146,6 @@ impl<M: Machine> Linux<'_, M> {
                     let (_, ended, ..) = socket.inbox.state();
                     if ended {
                         socket.inbox.break_off(Errno::EPIPE);
-                        self.changed(key_of(&*socket.inbox));
                     }
                     sent = Sent::Bytes(piece.len() - done);
                 }
