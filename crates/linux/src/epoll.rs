@@ -41,6 +41,15 @@ type Key = (u64, usize);
 /// Says what a file is ready for, and how often it has changed for whoever reads and for whoever writes, if that is known.
 pub type Look<'a> = dyn FnMut(&Arc<Open>) -> (u32, Option<[u64; 2]>) + 'a;
 
+/// Looks at a file, at its changes first: what comes meanwhile is reported with the next look. The other way round it would count as reported, and nobody would hear of it.
+pub fn see(
+    changes: impl FnOnce() -> Option<[u64; 2]>,
+    events: impl FnOnce() -> u32,
+) -> (u32, Option<[u64; 2]>) {
+    let changes = changes();
+    (events(), changes)
+}
+
 /// How many files in sets in sets one look may still see. Sets that watch all the same sets could be gone through in more ways
 /// than there is time for.
 pub struct Looks(Cell<u32>);
@@ -293,6 +302,24 @@ mod tests {
         of(&own).add(&own, 4, &file, 4 | EDGE, 9).unwrap();
         for (changes, reported) in [([1, 1], 2), ([1, 1], 0), ([2, 1], 1), ([2, 2], 1), ([2, 2], 0)] {
             assert_eq!(of(&own).collect(9, &mut |_| (5, Some(changes))).len(), reported, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn what_comes_while_it_is_looked_is_reported_with_the_next_look() {
+        let (own, file) = (set(), counter());
+        of(&own).add(&own, 3, &file, 5 | EDGE, 9).unwrap();
+        // There is room all the time, and something comes between the first thing that is looked at and the second.
+        for comes in [1, 2, 3] {
+            let came = Cell::new(comes - 1);
+            let (first, room) = (Cell::new(true), 4);
+            let now = || came.replace(if first.replace(false) { comes } else { came.get() });
+            let mut look =
+                |_: &Arc<Open>| see(|| Some([now(), 0]), || room | if now() == comes { 1 } else { 0 });
+            let mut seen = of(&own).collect(9, &mut look);
+            seen.extend(of(&own).collect(9, &mut look));
+            assert!(seen.iter().any(|(events, _)| events & 1 != 0), "{comes}: {seen:?}");
+            assert!(of(&own).collect(9, &mut look).is_empty(), "{comes}");
         }
     }
 

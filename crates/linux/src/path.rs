@@ -79,8 +79,6 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
     let mount = within.one_mount && is_of_proc(from, &at);
     // What is left of the path, and of the links on the way, the next one last: as they are, since they may name very much.
     let mut left: Vec<(Vec<u8>, usize)> = alloc::vec![(path.to_vec(), 0)];
-    let directory_meant = path.ends_with(b"/") || path.ends_with(b"/.");
-    let follow = follow || directory_meant;
     let mut links = 0;
     loop {
         let Some(name) = next_name(&mut left) else {
@@ -129,6 +127,9 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             },
         };
         let last = left.iter().all(|(path, at)| path[*at..].iter().all(|&byte| byte == b'/'));
+        // A slash behind it, in the path or in a link that leads here, says that it is a directory.
+        let directory_meant = left.iter().any(|(path, at)| *at < path.len());
+        let follow = follow || directory_meant;
         if let Some(inode) = &inode {
             may_pass(from, inode, !last || follow, mount)?;
         }

@@ -2,9 +2,9 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::epoll::{DEEPEST, Looks};
+use crate::epoll::{DEEPEST, Looks, see};
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, RESTART, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
@@ -71,80 +71,80 @@ fn of_socket(socket: &Socket) -> u32 {
 }
 
 impl<M: Machine> Linux<'_, M> {
-    /// What an open file is ready for, and how often it has changed for whoever reads and for whoever writes, if that is known.
+    /// What an open file is ready for, and how often it had changed before for whoever reads and for whoever writes, if that is known.
     pub(super) fn look(&self, thread: &Thread, open: &Open, looks: &Looks) -> (u32, Option<[u64; 2]>) {
         self.look_below(thread, open, DEEPEST, looks)
     }
 
     /// The same; of sets in sets no deeper than this.
     fn look_below(&self, thread: &Thread, open: &Open, depth: u32, looks: &Looks) -> (u32, Option<[u64; 2]>) {
-        let (found, changes) = match &open.kind {
+        let found = || {
+            let found = self.ready_for(thread, open, depth, looks);
+            let more = if found & IN != 0 { READ } else { 0 } | if found & OUT != 0 { WRITE } else { 0 };
+            found | more
+        };
+        see(|| self.changes_of(open), found)
+    }
+
+    fn changes_of(&self, open: &Open) -> Option<[u64; 2]> {
+        let both =
+            |changes: &[AtomicU64; 2]| changes.each_ref().map(|changes| changes.load(Ordering::SeqCst));
+        Some(match &open.kind {
+            Kind::Pipe(end) => [end.pipe.changes(end.way); 2],
+            Kind::Both(read, _) => [Way::Read, Way::Write].map(|way| read.pipe.changes(way)),
+            Kind::Event(counter) => both(&counter.changes),
+            Kind::Socket(socket) => socket.changes(),
+            Kind::Timer(timer, _) => [timer.changes(self.now()); 2],
+            Kind::Watches(watches) => [watches.changes.load(Ordering::SeqCst); 2],
+            Kind::Mailbox(mailbox) => both(&mailbox.changes),
+            Kind::Console(_) => [0; 2],
+            Kind::Master(side, _) | Kind::Slave(side, _) => side.terminal.changes(),
+            _ => return None,
+        })
+    }
+
+    fn ready_for(&self, thread: &Thread, open: &Open, depth: u32, looks: &Looks) -> u32 {
+        let some = |is: bool| if is { IN } else { 0 };
+        let room = |is: bool| if is { OUT } else { 0 };
+        match &open.kind {
             Kind::Pipe(end) => {
                 let (ready, closed) = end.ready();
-                let found = match end.way {
-                    Way::Read => {
-                        let some = if end.pipe.is_empty() { 0 } else { IN };
-                        some | if closed { HANG_UP } else { 0 }
-                    }
-                    Way::Write => (if ready { OUT } else { 0 }) | if closed { ERROR } else { 0 },
-                };
-                (found, Some([end.pipe.changes(end.way); 2]))
+                match end.way {
+                    Way::Read => some(!end.pipe.is_empty()) | if closed { HANG_UP } else { 0 },
+                    Way::Write => room(ready) | if closed { ERROR } else { 0 },
+                }
             }
-            Kind::Both(read, _) => {
-                let room = read.pipe.ready(Way::Write).0;
-                let found = if read.pipe.is_empty() { 0 } else { IN } | if room { OUT } else { 0 };
-                (found, Some([Way::Read, Way::Write].map(|way| read.pipe.changes(way))))
-            }
+            Kind::Both(read, _) => some(!read.pipe.is_empty()) | room(read.pipe.ready(Way::Write).0),
             Kind::Event(counter) => {
                 let now = counter.now();
-                let found = if now > 0 { IN } else { 0 } | if now < Counter::MOST { OUT } else { 0 };
-                (found, Some(counter.changes.each_ref().map(|changes| changes.load(Ordering::SeqCst))))
+                some(now > 0) | room(now < Counter::MOST)
             }
-            Kind::Socket(socket) => (of_socket(socket), Some(socket.changes())),
-            Kind::Timer(timer, _) => {
-                let now = self.now();
-                (if timer.is_due(now) { IN } else { 0 }, Some([timer.changes(now); 2]))
-            }
-            Kind::Signals(mask) => {
-                let pending = thread.waiting_signals() & mask.load(Ordering::SeqCst);
-                (if pending != 0 { IN } else { 0 }, None)
-            }
-            Kind::Poll(_) if depth == 0 || looks.are_over() => (0, None),
-            Kind::Poll(epoll) => {
-                let mut look = |open: &Arc<Open>| match looks.take() {
-                    true => self.look_below(thread, open, depth - 1, looks),
-                    false => (0, None),
-                };
-                let ready = epoll.is_ready(&mut look);
-                (if ready { IN } else { 0 }, None)
-            }
-            Kind::Process(process) => (if process.ended.load(Ordering::SeqCst) != 0 { IN } else { 0 }, None),
-            Kind::Watches(watches) => {
-                let changes = watches.changes.load(Ordering::SeqCst);
-                (if watches.any() { IN } else { 0 }, Some([changes; 2]))
-            }
+            Kind::Socket(socket) => of_socket(socket),
+            Kind::Timer(timer, _) => some(timer.is_due(self.now())),
+            Kind::Signals(mask) => some(thread.waiting_signals() & mask.load(Ordering::SeqCst) != 0),
+            Kind::Poll(_) if depth == 0 || looks.are_over() => 0,
+            Kind::Poll(epoll) => some(epoll.is_ready(&mut |open| match looks.take() {
+                true => self.look_below(thread, open, depth - 1, looks),
+                false => (0, None),
+            })),
+            Kind::Process(process) => some(process.ended.load(Ordering::SeqCst) != 0),
+            Kind::Watches(watches) => some(watches.any()),
             Kind::Mailbox(mailbox) => {
                 let count = mailbox.len();
-                let found = if count > 0 { IN } else { 0 } | if count < mailbox.most.0 { OUT } else { 0 };
-                (found, Some(mailbox.changes.each_ref().map(|changes| changes.load(Ordering::SeqCst))))
+                some(count > 0) | room(count < mailbox.most.0)
             }
-            Kind::Console(_) => (OUT, Some([0; 2])),
+            Kind::Console(_) => OUT,
             Kind::Master(side, _) => {
-                let (some, room) = side.terminal.master_ready();
-                let found = if some { IN } else { 0 } | if room { OUT } else { 0 };
-                (found | if side.terminal.is_left() { HANG_UP } else { 0 }, Some(side.terminal.changes()))
+                let (any, free) = side.terminal.master_ready();
+                some(any) | room(free) | if side.terminal.is_left() { HANG_UP } else { 0 }
             }
-            Kind::Slave(side, _) if side.is_over() => {
-                (IN | OUT | ERROR | HANG_UP, Some(side.terminal.changes()))
-            }
+            Kind::Slave(side, _) if side.is_over() => IN | OUT | ERROR | HANG_UP,
             Kind::Slave(side, _) => {
-                let (some, room) = side.terminal.slave_ready();
-                (if some { IN } else { 0 } | if room { OUT } else { 0 }, Some(side.terminal.changes()))
+                let (any, free) = side.terminal.slave_ready();
+                some(any) | room(free)
             }
-            _ => (IN | OUT, None),
-        };
-        let more = if found & IN != 0 { READ } else { 0 } | if found & OUT != 0 { WRITE } else { 0 };
-        (found | more, changes)
+            _ => IN | OUT,
+        }
     }
 
     /// When an open file becomes ready by itself.

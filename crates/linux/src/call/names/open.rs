@@ -19,6 +19,9 @@ use crate::tree::{Body, Device, Inode, Made, seal};
 use crate::uses::{How, Use};
 use crate::watches::event;
 
+/// All that is heard of what is opened only as a place.
+const OF_PATH: u32 = flag::PATH | flag::DIRECTORY | flag::NO_FOLLOW | flag::CLOSE_ON_EXEC;
+
 /// Whether it is a directory, or a link that may lead to one.
 fn may_be_directory(inode: &Inode) -> bool {
     inode.is_directory() || matches!(inode.body, Body::Opened(_))
@@ -32,7 +35,6 @@ impl<M: Machine> Linux<'_, M> {
     /// The same by a way that may not do everything, and asked for in nothing that nobody knows.
     pub(crate) fn open_how(&self, thread: &Thread, [directory, path, how, bytes]: [u64; 4]) -> Answer {
         const KNOWN: u64 = 0o37_777_703;
-        const OF_PATH: u64 = (flag::PATH | flag::DIRECTORY | flag::NO_FOLLOW | flag::CLOSE_ON_EXEC) as u64;
         if bytes < 24 {
             return Err(Errno::EINVAL);
         }
@@ -52,7 +54,7 @@ impl<M: Machine> Linux<'_, M> {
             || rights & !(if makes { 0o7777 } else { 0 }) != 0
             || resolve & !0x3f != 0
             || resolve & 0x18 == 0x18
-            || of_path && flags & !OF_PATH != 0
+            || of_path && flags & !u64::from(OF_PATH) != 0
         {
             return Err(Errno::EINVAL);
         }
@@ -78,12 +80,11 @@ impl<M: Machine> Linux<'_, M> {
         within: Within,
     ) -> Answer {
         let path = self.load_path(path)?;
+        let flags = if flags & flag::PATH != 0 { flags & OF_PATH } else { flags };
         if flags & flag::TEMPORARY == flag::TEMPORARY {
             return self.open_temporary(thread, directory, &path, flags, rights);
         }
-        if flags & (flag::CREATE | flag::DIRECTORY) == flag::CREATE | flag::DIRECTORY
-            && flags & flag::PATH == 0
-        {
+        if flags & (flag::CREATE | flag::DIRECTORY) == flag::CREATE | flag::DIRECTORY {
             return Err(Errno::EINVAL);
         }
         // Whoever can have no more open makes nothing, and empties nothing.
@@ -103,6 +104,9 @@ impl<M: Machine> Linux<'_, M> {
             _ => rights::READ | rights::WRITE,
         };
         let inode = match &found.inode {
+            _ if flags & flag::CREATE != 0 && found.directory_meant && !found.name.is_empty() => {
+                return Err(Errno::EISDIR);
+            }
             Some(_) if exclusive => return Err(Errno::EEXIST),
             Some(inode) if found.directory_meant && !may_be_directory(inode) => return Err(Errno::ENOTDIR),
             Some(inode) if flags & flag::CREATE != 0 && inode.is_directory() => return Err(Errno::EISDIR),
@@ -114,7 +118,6 @@ impl<M: Machine> Linux<'_, M> {
                 inode.clone()
             }
             None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
-            None if found.directory_meant => return Err(Errno::EISDIR),
             None => {
                 let new = self.new_file_in(&found.directory, self.umask(thread, rights))?;
                 match self.name_it(thread, &found, new.clone()) {
@@ -137,7 +140,6 @@ impl<M: Machine> Linux<'_, M> {
         };
         opened.above.with(|kept| *kept = Some(Arc::downgrade(&above)));
         if flags & flag::TRUNCATE != 0
-            && flags & flag::PATH == 0
             && !made
             && let Kind::File(inode) = &opened.kind
             && let Some(reached) = Reached::of(&opened)
@@ -216,9 +218,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOTDIR);
         }
         let kind = match &inode.body {
-            Body::Directory(_) | Body::OpenFiles(_) if writes && flags & flag::PATH == 0 => {
-                return Err(Errno::EISDIR);
-            }
+            Body::Directory(_) | Body::OpenFiles(_) if writes => return Err(Errno::EISDIR),
             Body::Directory(_) | Body::OpenFiles(_) => Kind::Directory(inode.clone()),
             Body::Link(_) | Body::Itself(_) | Body::Opened(_) if flags & flag::PATH == 0 => {
                 return Err(Errno::ELOOP);
@@ -255,7 +255,7 @@ impl<M: Machine> Linux<'_, M> {
             Body::File(_) => Kind::File(inode.clone()),
         };
         let writes = match &kind {
-            Kind::File(inode) if writes && flags & flag::PATH == 0 => Some(Use::begin(inode, How::Written)?),
+            Kind::File(inode) if writes => Some(Use::begin(inode, How::Written)?),
             _ => None,
         };
         let open = Open::new(kind, flags & !(flag::CREATE | flag::EXCLUSIVE | flag::TRUNCATE), path);
