@@ -117,7 +117,7 @@ static void locks(void) {
 
 // A slash behind a name says that a directory is meant, and follows no link.
 static void slashes(void) {
-    struct stat stat;
+    struct stat found;
     char to[10];
     CHECK(mkdir("kept.in", 0755) == 0 && chdir("kept.in") == 0);
     close(creat("file", 0644));
@@ -141,14 +141,28 @@ static void slashes(void) {
     FAILS(link("file/", "new"), ENOTDIR);
     FAILS(mknod("new/", S_IFREG | 0644, 0), ENOENT);
     FAILS(readlink("to.file/", to, sizeof to), ENOTDIR);
-    CHECK(lstat("to.in/", &stat) == 0 && S_ISDIR(stat.st_mode) && mkdir("new/", 0755) == 0 && rmdir("new/") == 0);
+    CHECK(lstat("to.in/", &found) == 0 && S_ISDIR(found.st_mode) && mkdir("new/", 0755) == 0 && rmdir("new/") == 0);
     close(creat("in/file", 0644));
+    // Behind the name in a link, too, and nothing is made by such a name.
+    const char *leads[] = {"file/", "in/", "none/", "to.file/", "in/."};
+    for (unsigned i = 0; i < sizeof leads / sizeof *leads; i++) {
+        int is = i % 3 == 1 ? 0 : i == 2 ? ENOENT : ENOTDIR;
+        CHECK(unlink("leads") == (i ? 0 : -1) && symlink(leads[i], "leads") == 0);
+        CHECK(is ? open("leads", O_RDONLY) == -1 && errno == is : close(open("leads", O_RDONLY)) == 0);
+        CHECK(is ? stat("leads", &found) == -1 && errno == is : stat("leads", &found) == 0 && S_ISDIR(found.st_mode));
+        CHECK(lstat("leads", &found) == 0 && S_ISLNK(found.st_mode) && close(open("leads", O_PATH | O_NOFOLLOW)) == 0);
+        FAILS(open("leads", O_CREAT | O_WRONLY, 0644), EISDIR);
+        FAILS(open(leads[i], O_CREAT | O_RDONLY, 0644), EISDIR);
+        FAILS(open(leads[i], O_CREAT | O_EXCL | O_RDONLY, 0644), i == 4 ? EEXIST : EISDIR);
+    }
+    FAILS(open("none", O_PATH | O_CREAT | O_EXCL, 0644), ENOENT);
+    CHECK(unlink("leads") == 0 && close(open("in", O_PATH | O_CREAT | O_EXCL | O_TRUNC | O_RDWR, 0644)) == 0);
     FAILS(rename("in/file", "in"), ENOTEMPTY);
     FAILS(open("new", O_CREAT | O_DIRECTORY, 0755), EINVAL);
     umask(0);
-    CHECK(mkdir("new", 06777) == 0 && lstat("new", &stat) == 0 && stat.st_mode == (S_IFDIR | 0777));
+    CHECK(mkdir("new", 06777) == 0 && lstat("new", &found) == 0 && found.st_mode == (S_IFDIR | 0777));
     int here = open("new", O_RDONLY), file = open("file", O_RDWR);
-    CHECK(rmdir("new") == 0 && write(file, "hello", 5) == 5 && open("file", O_RDONLY | O_TRUNC) >= 0 && fstat(file, &stat) == 0 && stat.st_size == 0);
+    CHECK(rmdir("new") == 0 && write(file, "hello", 5) == 5 && open("file", O_RDONLY | O_TRUNC) >= 0 && fstat(file, &found) == 0 && found.st_size == 0);
     FAILS(syscall(SYS_getdents64, here, to, sizeof to), ENOENT);
     close(file), close(here);
     CHECK(unlink("in/file") == 0 && rmdir("in") == 0 && unlink("file") == 0 && unlink("to.file") == 0 && unlink("to.in") == 0 && unlink("to.none") == 0);
@@ -287,6 +301,23 @@ static void along(void) {
     }
     room = sizeof control;
     CHECK(waitpid(pid, &status, 0) == pid && status == 0 && comes(ends[1], control, &room, &flags) == 1 && who->pid == pid && who->uid == 1234);
+    // Several at once: each is waited for, or the first alone, or as long as there is time.
+    struct iovec byte = {control, 1};
+    struct mmsghdr several[3] = {0};
+    struct timespec times[] = {{0, 0}, {-1, 0}, {LONG, 0}};
+    CHECK((pid = fork()) >= 0);
+    if (!pid) {
+        CHECK(write(ends[0], "x", 1) == 1 && UNTIL(state_of(getppid()) == 'S') && write(ends[0], "y", 1) == 1);
+        _exit(wrong);
+    }
+    for (int i = 0; i < 3; i++) several[i].msg_hdr = (struct msghdr){.msg_iov = &byte, .msg_iovlen = 1};
+    CHECK(recvmmsg(ends[1], several, 2, MSG_CMSG_CLOEXEC, 0) == 2 && several[1].msg_len == 1 && control[0] == 'y');
+    CHECK(several[1].msg_hdr.msg_flags == (MSG_CMSG_CLOEXEC | MSG_CTRUNC));
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0 && write(ends[0], "xyz", 3) == 3);
+    CHECK(recvmmsg(ends[1], several, 3, 0, times) == 1 && control[0] == 'x' && times[0].tv_sec == 0 && times[0].tv_nsec == 0);
+    CHECK(recvmmsg(ends[1], several, 3, MSG_WAITFORONE, times + 2) == 2 && control[0] == 'z' && times[2].tv_sec < LONG && times[2].tv_sec > LONG / 2);
+    FAILS(recvmmsg(ends[1], several, 3, MSG_DONTWAIT, times + 1), EINVAL);
+    FAILS(recvmmsg(ends[1], several, 3, MSG_DONTWAIT, 0), EAGAIN);
     // When it came, and where to.
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t len = sizeof at;

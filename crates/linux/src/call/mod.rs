@@ -448,7 +448,7 @@ pub fn call<M: Machine>(
         n::sendmsg => linux.sendmsg(thread, a, b, c),
         n::recvmsg => linux.recvmsg(thread, a, b, c),
         n::sendmmsg => linux.sendmmsg(thread, [a, b, c, d]),
-        n::recvmmsg => linux.recvmmsg(thread, [a, b, c, d]),
+        n::recvmmsg => linux.recvmmsg(thread, [a, b, c, d, e]),
         n::shutdown => linux.shutdown(thread, a, b),
         n::setsockopt => linux.setsockopt(thread, [a, b, c, d, e]),
         n::getsockopt => linux.getsockopt(thread, [a, b, c, d, e]),

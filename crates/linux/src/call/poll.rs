@@ -199,7 +199,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// Says where the program has said how long it would wait how much of that is left; where it cannot be said, nobody hears of it.
-    fn tell_left(&self, at: u64, until: Option<u64>, scale: u64) {
+    pub(super) fn tell_left(&self, at: u64, until: Option<u64>, scale: u64) {
         if let Some(until) = until.filter(|_| at != 0) {
             let left = until.saturating_sub(self.now());
             let (seconds, rest) = (left / 1_000_000_000, left % 1_000_000_000 / scale);

@@ -31,6 +31,8 @@ mod message {
     pub const ALL: u64 = 0x100;
     pub const ERRORS: u64 = 0x2000;
     pub const NO_SIGNAL: u64 = 0x4000;
+    /// Only the first is waited for.
+    pub const FIRST: u64 = 0x1_0000;
     pub const CLOSE_ON_EXEC: u64 = 0x4000_0000;
 }
 

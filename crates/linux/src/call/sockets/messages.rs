@@ -167,7 +167,7 @@ impl<M: Machine> Linux<'_, M> {
         let (open, socket) = self.socket_of(thread, number)?;
         let header = self.load_header(at)?;
         let (done, received) = self.receive(thread, &open, &socket, &header.buffers, flags)?;
-        let mut said = 0;
+        let mut said = flags & message::CLOSE_ON_EXEC;
         if !socket.is_stream() && received.whole as u64 > done {
             said |= message::CUT;
         }
@@ -245,11 +245,20 @@ impl<M: Machine> Linux<'_, M> {
         Ok(done)
     }
 
-    pub(crate) fn recvmmsg(&self, thread: &Thread, [number, at, count, flags]: [u64; 4]) -> Answer {
-        // Only the first is waited for, whatever is said: the others come with the next call.
-        self.messages(at, count, |at, later| {
-            self.recvmsg(thread, number, at, flags | if later { message::NO_WAIT } else { 0 })
-        })
+    /// Several messages, each of which is waited for, or the first alone; no more once the time is over, which is seen as one comes.
+    pub(crate) fn recvmmsg(&self, thread: &Thread, [number, at, count, flags, time_at]: [u64; 5]) -> Answer {
+        let until = match time_at {
+            0 => None,
+            _ => Some(self.now().saturating_add(self.time(time_at)?)),
+        };
+        let is_late = || until.is_some_and(|until| until <= self.now());
+        let at_once = if flags & message::FIRST != 0 { message::NO_WAIT } else { 0 };
+        let done = self.messages(at, count, |at, later| match later {
+            true if is_late() => Err(Errno::EAGAIN),
+            _ => self.recvmsg(thread, number, at, flags | if later { at_once } else { 0 }),
+        });
+        self.tell_left(time_at, until, 1);
+        done
     }
 
     pub(crate) fn sendmmsg(&self, thread: &Thread, [number, at, count, flags]: [u64; 4]) -> Answer {
