@@ -70,12 +70,8 @@ impl<M: Machine> Linux<'_, M> {
             self.machine.stay_within([u64::MAX; 4]);
         }
         self.machine.enter_space(None);
-        process.spent[0].fetch_add(thread.spent(self.now()), Ordering::Relaxed);
         self.tracee_ended(thread);
-        let last = process.threads.with(|threads| {
-            threads.retain(|other| !Arc::ptr_eq(other, thread));
-            threads.is_empty()
-        });
+        let last = process.takes_over(thread, self.now());
         // Whoever waits for a lock of its sees that it is gone.
         self.futexes.wake_heirs().iter().for_each(|sleeper| self.machine.wake(sleeper.key()));
         if last {

@@ -358,7 +358,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             }
             Ok::<(), &str>(())
         })?;
-        let thread = Thread::new(pid, &process, 0, self.now());
+        let thread = Thread::new(pid, &process, 0);
         process.threads.with(|threads| threads.push(thread.clone()));
         self.processes.with(|all| all.insert(pid, process.clone()));
         let program = words.first().cloned().ok_or("no program is named")?;
@@ -476,7 +476,6 @@ impl<'p, M: Machine> Linux<'p, M> {
         }
         self.hear(thread);
         thread.waits.with(|waits| *waits = Some(key));
-        thread.note_wait(self.now(), true);
         let how = loop {
             let look = until.map(|until| until.min(self.now().saturating_add(FARTHEST)));
             if let Some(look) = look {
@@ -505,7 +504,6 @@ impl<'p, M: Machine> Linux<'p, M> {
             }
         };
         thread.waits.with(|waits| *waits = None);
-        thread.note_wait(self.now(), false);
         how
     }
 
@@ -525,9 +523,7 @@ impl<'p, M: Machine> Linux<'p, M> {
     pub(crate) fn wait_to_the_death(&self, thread: &Thread, key: WaitKey, mut ready: impl FnMut() -> bool) {
         // Each signal wakes it, and it looks.
         thread.waits.with(|waits| *waits = Some(key));
-        thread.note_wait(self.now(), true);
         self.machine.wait(key, &mut || ready() || thread.is_dying());
-        thread.note_wait(self.now(), false);
         thread.waits.with(|waits| *waits = None);
     }
 

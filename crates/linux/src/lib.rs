@@ -85,4 +85,5 @@ pub use errno::Errno;
 pub use frame::Frame;
 pub use kernel::{Ending, Flow, Linux, Unknown};
 pub use machine::Machine;
+pub use meters::Meter;
 pub use process::Thread;

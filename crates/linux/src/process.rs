@@ -11,6 +11,7 @@ use quietmm::platform::WaitKey;
 use crate::areas::Areas;
 use crate::capabilities::Capabilities;
 use crate::filtering::Filtering;
+use crate::meters::{Meter, Metered};
 use crate::open::Shared;
 use crate::signal::{Action, Info, Stack};
 use crate::stop::Stopping;
@@ -164,7 +165,7 @@ pub(crate) struct Process {
     pub undo: Spin<Vec<alloc::sync::Weak<crate::semaphores::Set>>>,
     /// Since when it is.
     pub began: u64,
-    /// How long threads of it that have ended did not wait, and children that were waited for.
+    /// How long threads of it that have ended ran, and children that were waited for.
     pub spent: [AtomicU64; 2],
     /// What it has used of memory.
     pub used: Used,
@@ -217,10 +218,19 @@ pub(crate) fn first_limits() -> Limits {
     limits
 }
 
+/// What a timer goes by.
+#[derive(Clone)]
+pub(crate) enum Clock {
+    /// The machine's clock, or one that is ahead of it.
+    Machine(u64),
+    /// What somebody uses of CPUs.
+    Cpus(Metered),
+}
+
 /// A timer that rings by a signal.
 pub(crate) struct Ringer {
     pub timer: Timer,
-    pub clock: u64,
+    pub clock: Clock,
     /// 0: none.
     pub signal: u32,
     /// The thread that is meant, if not any.
@@ -230,6 +240,16 @@ pub(crate) struct Ringer {
     pub overruns: u64,
     /// When it rang last.
     pub rang: u64,
+}
+
+impl Ringer {
+    /// What has been used by whom it is about, if it goes by that; of one that has ended, nothing.
+    pub fn used(&self, now: u64) -> Option<(u64, u64)> {
+        match &self.clock {
+            Clock::Machine(_) => None,
+            Clock::Cpus(metered) => Some(metered.read(now).unwrap_or((0, 1))),
+        }
+    }
 }
 
 /// A thread.
@@ -258,10 +278,8 @@ pub struct Thread {
     pub(crate) within: Spin<[u64; 4]>,
     /// They have changed, and it does not know yet.
     pub(crate) moves: AtomicBool,
-    /// Since when it is, how long it has waited, and since when it waits, or 0: what it has done besides counts as what it has used of a CPU.
-    pub(crate) began: u64,
-    pub(crate) waited: AtomicU64,
-    pub(crate) waits_since: AtomicU64,
+    /// How long it has run.
+    pub(crate) ran: Meter,
     /// This thread alone is to end: it wants to, with this code, or another one runs a new program.
     pub(crate) dying: AtomicBool,
     pub(crate) code: AtomicU32,
@@ -275,7 +293,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    pub(crate) fn new(tid: u32, process: &Arc<Process>, mask: u64, now: u64) -> Arc<Thread> {
+    pub(crate) fn new(tid: u32, process: &Arc<Process>, mask: u64) -> Arc<Thread> {
         Arc::new(Thread {
             tid,
             process: process.clone(),
@@ -293,9 +311,7 @@ impl Thread {
             name: Spin::default(),
             within: Spin::new([u64::MAX; 4]),
             moves: AtomicBool::new(false),
-            began: now,
-            waited: AtomicU64::new(0),
-            waits_since: AtomicU64::new(0),
+            ran: Meter::default(),
             dying: AtomicBool::new(false),
             code: AtomicU32::new(0),
             deadline: Spin::default(),
@@ -305,22 +321,9 @@ impl Thread {
         })
     }
 
-    /// How long it has been there and has not waited.
-    pub(crate) fn spent(&self, now: u64) -> u64 {
-        let since = self.waits_since.load(Ordering::Relaxed);
-        let waits = if since == 0 { 0 } else { now.saturating_sub(since) };
-        let waited = self.waited.load(Ordering::Relaxed).saturating_add(waits);
-        now.saturating_sub(self.began).saturating_sub(waited)
-    }
-
-    /// It begins to wait, or has waited.
-    pub(crate) fn note_wait(&self, now: u64, begins: bool) {
-        if begins {
-            self.waits_since.store(now.max(1), Ordering::Relaxed);
-        } else {
-            let since = self.waits_since.swap(0, Ordering::Relaxed);
-            self.waited.fetch_add(now.saturating_sub(since), Ordering::Relaxed);
-        }
+    /// How long it has run: whoever lets it run says when it begins, and when it rests.
+    pub fn ran(&self) -> &Meter {
+        &self.ran
     }
 
     /// Its number.

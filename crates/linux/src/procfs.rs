@@ -471,7 +471,11 @@ impl<M: Machine> Linux<'_, M> {
         let (bytes, resident) = (self.mapped_pages(process) * PAGE, self.usage_of(process).resident());
         let began = process.began / 10_000_000;
         let [faults, below] = process.used.faults.each_ref().map(|faults| faults.load(Ordering::Relaxed));
-        let ticks = self.spent(process) / 10_000_000;
+        let of_thread = |tid| process.threads.with(|all| all.iter().find(|one| one.tid == tid).cloned());
+        let ticks = match tid.map(of_thread) {
+            Some(thread) => thread.map_or(0, |thread| thread.ran().read(self.now())),
+            None => self.spent(process),
+        } / 10_000_000;
         let code = process.ended.load(Ordering::SeqCst) as u32 & 0xffff;
         format!(
             "{} ({name}) {state} {parent} {group} {session} {terminal} {front} 4194304 {faults} {below} 0 0 {ticks} 0 0 0 {} {nice} {threads} 0 {began} {bytes} {resident} 18446744073709551615 \

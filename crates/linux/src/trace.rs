@@ -307,10 +307,8 @@ impl<M: Machine> Linux<'_, M> {
         };
         let key = key_of(traced);
         thread.waits.with(|waits| *waits = Some(key));
-        thread.note_wait(self.now(), true);
         // Whoever ends has been told to already.
         self.machine.wait(key, &mut || goes() || why != Why::Ends && thread.is_dying());
-        thread.note_wait(self.now(), false);
         thread.waits.with(|waits| *waits = None);
         let (stop, signal) =
             traced.state.with(|state| (state.stop.take(), core::mem::take(&mut state.signal)));

@@ -199,6 +199,8 @@ fn serve(number: usize) -> Result<(), Error> {
         THREADS[task as usize].store((&raw const thread).cast_mut(), Ordering::Relaxed);
         tasks::FS[task as usize].store(thread.fs(), Ordering::Relaxed);
         tasks::run_for(thread.pid());
+        // SAFETY: the thread is there until then.
+        unsafe { tasks::meter(thread.ran()) };
         all.linux.begins(&thread);
         if all.linux.leave(&thread, &mut frame, None) == Flow::Goes {
             irqs_off();
@@ -213,6 +215,7 @@ fn serve(number: usize) -> Result<(), Error> {
             };
             irqs_on();
         }
+        tasks::stop_meter();
         tasks::run_for(0);
         tasks::ENTRIES[task as usize].store(0, Ordering::Relaxed);
         THREADS[task as usize].store(core::ptr::null_mut(), Ordering::Relaxed);

@@ -1,12 +1,13 @@
 //! Contexts of tasks: a stack each, and where it was left.
 
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
+use quietmm_linux::Meter;
 use quietmm_workloads::TaskId;
 
 use crate::interrupts::{self, kernel};
-use crate::{alarm, apic, cpu, paging};
+use crate::{alarm, apic, clock, cpu, paging};
 
 /// Tasks that can be.
 pub const MOST: usize = 1024;
@@ -22,6 +23,30 @@ pub static FS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 
 /// For each task the process whose thread it runs; 0 for those that run no program.
 static PROCESSES: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+
+/// For each task how long the thread that it runs has run.
+static METERS: [AtomicPtr<Meter>; MOST] = [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST];
+
+fn meter_of(task: u32) -> Option<&'static Meter> {
+    // SAFETY: nobody changes it but that task, which runs here or rests, and the meter is there until it does.
+    unsafe { METERS[task as usize].load(Ordering::Relaxed).as_ref() }
+}
+
+/// What the task that runs here does from now on is metered.
+///
+/// # Safety
+/// The meter is there until [`stop_meter`], by this task.
+pub unsafe fn meter(meter: &Meter) {
+    METERS[cpu::here().task() as usize].store(core::ptr::from_ref(meter).cast_mut(), Ordering::Relaxed);
+    meter.begin(clock::now());
+}
+
+/// It is metered no more.
+pub fn stop_meter() {
+    let meter = METERS[cpu::here().task() as usize].swap(core::ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: as `meter` says.
+    unsafe { meter.as_ref() }.into_iter().for_each(|meter| meter.rest(clock::now()));
+}
 
 /// The task that runs here runs a thread of this process from now on; 0 for none.
 pub fn run_for(process: u32) {
@@ -91,6 +116,12 @@ pub fn switch(to: TaskId) {
     let cpu = cpu::here();
     // SeqCst: what the task that leaves did before, and what the other does then, is on either side of it. Partner: the look in `barrier`.
     let from = cpu.task.swap(to.0, Ordering::SeqCst);
+    let (rests, begins) = (meter_of(from), meter_of(to.0));
+    if rests.is_some() || begins.is_some() {
+        let now = clock::now();
+        rests.into_iter().for_each(|meter| meter.rest(now));
+        begins.into_iter().for_each(|meter| meter.begin(now));
+    }
     let entries = ENTRIES[to.0 as usize].load(Ordering::Relaxed);
     if entries != 0 {
         cpu.set_kernel_stack(entries);

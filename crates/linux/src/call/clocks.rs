@@ -5,7 +5,8 @@ use alloc::sync::Arc;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, SHORTEST};
 use crate::machine::Machine;
-use crate::process::{Process, Ringer, Thread};
+use crate::meters::soonest as soonest_use;
+use crate::process::{Clock, Process, Ringer, Thread};
 use crate::signal::{Info, number};
 use crate::timer::Timer;
 
@@ -19,10 +20,11 @@ impl<M: Machine> Linux<'_, M> {
         const SIGNAL: u32 = 0;
         const NOTHING: u32 = 1;
         const THREAD: u32 = 4;
-        self.clock_of(thread, clock)?;
-        if matches!(clock as u32, 4..=6) {
-            return Err(Errno::EOPNOTSUPP);
-        }
+        let clock = match clock as u32 {
+            0..=1 | 7..=11 => Clock::Machine(clock),
+            4..=6 => return Err(Errno::EOPNOTSUPP),
+            _ => Clock::Cpus(self.metered(thread, clock)?),
+        };
         let process = &thread.process;
         let (value, signal, how, tid) = match event {
             0 => (None, number::ALARM, SIGNAL, 0),
@@ -67,9 +69,12 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn timer_settime(&self, thread: &Thread, [id, flags, new, old]: [u64; 4]) -> Answer {
         const ABSOLUTE: u64 = 1;
-        let clock = self.with_timer(thread, id, |ringer| ringer.clock)?;
-        let (due, every) = self.load_timer(new, flags & ABSOLUTE != 0, self.ahead(thread, clock)?)?;
-        let now = self.now();
+        let clock = self.with_timer(thread, id, |ringer| ringer.clock.clone())?;
+        let (now, ahead) = match &clock {
+            Clock::Machine(clock) => (self.now(), self.ahead(thread, *clock)?),
+            Clock::Cpus(metered) => (metered.read(self.now()).ok_or(Errno::ESRCH)?.0, 0),
+        };
+        let (due, every) = self.load_timer(new, flags & ABSOLUTE != 0, ahead, now)?;
         let before = self.with_timer(thread, id, |ringer| {
             (ringer.overruns, ringer.rang) = (0, 0);
             ringer.timer.set(due, every, now)
@@ -79,7 +84,10 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn timer_gettime(&self, thread: &Thread, id: u64, to: u64) -> Answer {
-        let left = self.with_timer(thread, id, |ringer| ringer.timer.left(self.now()))?;
+        let left = self.with_timer(thread, id, |ringer| {
+            let now = self.now();
+            ringer.timer.left(ringer.used(now).map_or(now, |used| used.0))
+        })?;
         self.store_timer(to, left)
     }
 
@@ -98,12 +106,15 @@ impl<M: Machine> Linux<'_, M> {
             let ring = |(&id, ringer): (&u32, &mut Ringer)| {
                 // One that expires more often than this is late, and says how often it has.
                 let soonest = if ringer.rang == 0 { 0 } else { ringer.rang + SHORTEST };
-                let count = if now < soonest { 0 } else { ringer.timer.take(now) };
+                let used = ringer.used(now);
+                let time = used.map_or(now, |used| used.0);
+                let count = if now < soonest { 0 } else { ringer.timer.take(time) };
                 if count > 0 {
                     ringer.rang = now;
                     due.push((id, ringer.signal, ringer.thread, ringer.value, count));
                 }
-                let next = if ringer.timer.is_due(now) { Some(now) } else { ringer.timer.next(now) };
+                let next = if ringer.timer.is_due(time) { Some(time) } else { ringer.timer.next(time) };
+                let next = next.map(|next| used.map_or(next, |used| soonest_use(now, used, next)));
                 next.map(|next| next.max(if count > 0 { now + SHORTEST } else { soonest }))
             };
             timers.iter_mut().filter_map(ring).min()

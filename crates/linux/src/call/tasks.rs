@@ -163,7 +163,7 @@ impl<M: Machine> Linux<'_, M> {
         let tid = self.new_tid();
         let mask = thread.mask.load(Ordering::SeqCst);
         let process = if is_thread { parent.clone() } else { self.new_process(thread, tid, ask)? };
-        let new = Thread::new(tid, &process, mask, self.now());
+        let new = Thread::new(tid, &process, mask);
         new.scheduling.with(|new| *new = scheduling::of_child(thread.scheduling.with(|now| *now)));
         let within = thread.within.with(|within| *within);
         new.within.with(|new| *new = within);
@@ -215,9 +215,10 @@ impl<M: Machine> Linux<'_, M> {
                 self.announced.with(|now| now.since(heard, &process))
             });
             missed.into_iter().for_each(|info| self.post(&process, None, info));
-            if crate::meters::has_limit(&process) {
-                self.alarm_changed();
-            }
+        }
+        // Its use grows sooner now.
+        if crate::meters::is_metered(&process) {
+            self.alarm_changed();
         }
         if let Err(error) = self.machine.begin(new.clone(), registers) {
             process.threads.with(|threads| threads.retain(|other| !Arc::ptr_eq(other, &new)));

@@ -8,16 +8,21 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, RESTART, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
+use crate::meters::{Metered, soonest};
 use crate::process::{Process, Thread};
 use crate::sync::key_of;
 use crate::usage::Usage;
 
+/// A sleep was interrupted that ends then, and goes on behind a signal that nobody handles.
+fn restarts_at(thread: &Thread, until: u64) -> Errno {
+    thread.deadline.with(|at| *at = Some(until));
+    RESTART
+}
+
 impl<M: Machine> Linux<'_, M> {
-    /// What a process has used of CPUs: how long its threads did not wait.
+    /// What a process has used of CPUs.
     pub(crate) fn spent(&self, process: &Process) -> u64 {
-        let now = self.now();
-        let threads: u64 = process.threads.with(|all| all.iter().map(|thread| thread.spent(now)).sum());
-        threads + process.spent[0].load(Ordering::Relaxed)
+        process.spent(self.now()).0
     }
 
     /// What was used, as `getrusage` has it.
@@ -31,7 +36,7 @@ impl<M: Machine> Linux<'_, M> {
         let used = match whose as i32 {
             0 => self.used_by(&thread.process),
             -1 => Self::used_by_children(&thread.process),
-            1 => Usage { spent: thread.spent(self.now()), ..self.used_by(&thread.process) },
+            1 => Usage { spent: thread.ran.read(self.now()), ..self.used_by(&thread.process) },
             _ => return Err(Errno::EINVAL),
         };
         self.store_usage(to, &used).map(|()| 0)
@@ -39,34 +44,38 @@ impl<M: Machine> Linux<'_, M> {
 
     /// A clock in nanoseconds: of the wall, of the machine, or of what a process or a thread has used.
     pub(super) fn clock_of(&self, thread: &Thread, clock: u64) -> Result<u64, Errno> {
-        match clock as u32 as i32 {
+        match clock as u32 {
             0 | 5 | 8 | 11 => Ok(self.clock()),
             1 | 4 | 6 | 7 | 9 => Ok(self.now()),
-            2 => Ok(self.spent(&thread.process)),
-            3 => Ok(thread.spent(self.now())),
-            // Of a process or a thread by number.
-            clock if clock < 0 && clock & 3 == 3 => Err(Errno::EINVAL),
-            clock if clock < 0 => {
-                let number = !(clock >> 3) as u32;
-                let of_thread = clock & 4 != 0;
-                let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-                let find = |process: &Arc<Process>| {
-                    process.threads.with(|all| all.iter().find(|one| one.tid == number).cloned())
-                };
-                match of_thread {
-                    true if number == 0 => Ok(thread.spent(self.now())),
-                    true => {
-                        all.iter().find_map(find).map(|found| found.spent(self.now())).ok_or(Errno::EINVAL)
-                    }
-                    false if number == 0 => Ok(self.spent(&thread.process)),
-                    false => {
-                        let found = all.iter().find(|process| process.pid == number).ok_or(Errno::EINVAL)?;
-                        Ok(self.spent(found))
-                    }
-                }
-            }
-            _ => Err(Errno::EINVAL),
+            3 => Ok(thread.ran.read(self.now())),
+            _ => self.metered(thread, clock)?.read(self.now()).map(|(used, _)| used).ok_or(Errno::EINVAL),
         }
+    }
+
+    /// Whose use of CPUs a clock tells: of a process or a thread by number, or its own.
+    pub(super) fn metered(&self, thread: &Thread, clock: u64) -> Result<Metered, Errno> {
+        let clock = clock as u32 as i32;
+        let (number, of_thread) = match clock {
+            2 | 3 => (0, clock == 3),
+            clock if clock < 0 && clock & 3 != 3 => (!(clock >> 3) as u32, clock & 4 != 0),
+            _ => return Err(Errno::EINVAL),
+        };
+        let find = |process: &Arc<Process>, tid| {
+            let find = |one: &&Arc<Thread>| one.tid == tid;
+            process.threads.with(|all| all.iter().find(find).map(Arc::downgrade))
+        };
+        if number == 0 {
+            let own = of_thread.then(|| find(&thread.process, thread.tid)).flatten().map(Metered::Thread);
+            return Ok(own.unwrap_or_else(|| Metered::Process(Arc::downgrade(&thread.process))));
+        }
+        let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
+        let found = match of_thread {
+            true => all.iter().find_map(|process| find(process, number)).map(Metered::Thread),
+            false => {
+                all.iter().find(|process| process.pid == number).map(Arc::downgrade).map(Metered::Process)
+            }
+        };
+        found.ok_or(Errno::EINVAL)
     }
 
     pub(crate) fn clock_gettime(&self, thread: &Thread, clock: u64, to: u64) -> Answer {
@@ -136,6 +145,9 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EOPNOTSUPP);
         }
         let time = self.time(time)?;
+        if !matches!(clock as u32, 0..=1 | 7..=11) {
+            return self.sleep_by(thread, &self.metered(thread, clock)?, [flags & ABSOLUTE, time, left]);
+        }
         let ns = if flags & ABSOLUTE != 0 { time.saturating_sub(now) } else { time };
         let until = self.end_of_wait(thread, ns);
         if ns == 0 {
@@ -151,10 +163,36 @@ impl<M: Machine> Linux<'_, M> {
                 if flags & ABSOLUTE != 0 {
                     return Err(UNLESS_HANDLED);
                 }
-                thread.deadline.with(|at| *at = Some(until));
-                Err(RESTART)
+                Err(restarts_at(thread, until))
             }
             Waited::Ready | Waited::Late => Ok(0),
+        }
+    }
+
+    /// Sleeps until a process, or another thread, has used so much of CPUs.
+    fn sleep_by(&self, thread: &Thread, metered: &Metered, [absolute, time, left]: [u64; 3]) -> Answer {
+        if matches!(metered, Metered::Thread(of) if of.as_ptr() == core::ptr::from_ref(thread)) {
+            return Err(Errno::EINVAL);
+        }
+        let used = || metered.read(self.now()).ok_or(Errno::EINVAL);
+        let until = match thread.deadline.with(Option::take) {
+            Some(until) => until,
+            None if absolute != 0 => time,
+            None => used()?.0.saturating_add(time),
+        };
+        loop {
+            let used = used()?;
+            if used.0 >= until {
+                return Ok(0);
+            }
+            let look = soonest(self.now(), used, until);
+            if self.wait(thread, key_of(thread), Some(look), || false) == Waited::Interrupted {
+                if left != 0 && absolute == 0 {
+                    let time = Pack::default().time(until.saturating_sub(used.0));
+                    self.machine.write_user(left, &time.0)?;
+                }
+                return Err(if absolute != 0 { UNLESS_HANDLED } else { restarts_at(thread, until) });
+            }
         }
     }
 

@@ -30,13 +30,19 @@ impl<M: Machine> Linux<'_, M> {
         thread.process.files.with(|files| files.add(open, flags & flag::CLOSE_ON_EXEC != 0, 0))
     }
 
-    /// A repetition and a first time, and when that is by the machine's clock, 0 for never.
-    pub(super) fn load_timer(&self, at: u64, is_absolute: bool, ahead: u64) -> Result<(u64, u64), Errno> {
+    /// A repetition and a first time, and when that is by a clock that says `now`, or one ahead of it; 0 for never.
+    pub(super) fn load_timer(
+        &self,
+        at: u64,
+        is_absolute: bool,
+        ahead: u64,
+        now: u64,
+    ) -> Result<(u64, u64), Errno> {
         let (every, first) = (self.time(at)?, self.time(at + 16)?);
         let due = match (first, is_absolute) {
             (0, _) => 0,
             (first, true) => first.saturating_sub(ahead).max(1),
-            (first, false) => self.now().saturating_add(first),
+            (first, false) => now.saturating_add(first),
         };
         Ok((due, every))
     }
@@ -52,7 +58,8 @@ impl<M: Machine> Linux<'_, M> {
         if flags & !3 != 0 {
             return Err(Errno::EINVAL);
         }
-        let (due, every) = self.load_timer(new, flags & ABSOLUTE != 0, self.ahead(thread, *clock)?)?;
+        let (due, every) =
+            self.load_timer(new, flags & ABSOLUTE != 0, self.ahead(thread, *clock)?, self.now())?;
         let before = timer.set(due, every, self.now());
         self.changed(key_of(&*open));
         if old == 0 { Ok(0) } else { self.store_timer(old, before) }
