@@ -87,6 +87,22 @@ impl End {
     }
 }
 
+/// The first bytes, up to so many; they stay there.
+pub(crate) fn first(bytes: &VecDeque<u8>, most: usize) -> Vec<u8> {
+    let (front, back) = bytes.as_slices();
+    let at_front = front.len().min(most);
+    [&front[..at_front], &back[..back.len().min(most - at_front)]].concat()
+}
+
+/// Takes as many as there is room for: there are no fewer.
+pub(crate) fn take_first(bytes: &mut VecDeque<u8>, into: &mut [u8]) {
+    let (front, back) = bytes.as_slices();
+    let (to_front, to_back) = into.split_at_mut(front.len().min(into.len()));
+    to_front.copy_from_slice(&front[..to_front.len()]);
+    to_back.copy_from_slice(&back[..to_back.len()]);
+    bytes.drain(..to_front.len() + to_back.len());
+}
+
 impl Pipe {
     /// A new one: both ends.
     pub fn open(left: &Arc<Left>) -> (End, End) {
@@ -151,7 +167,7 @@ impl Pipe {
         let written = self.is_open(Way::Write);
         let count = self.bytes.with(|bytes| {
             let count = bytes.len().min(into.len());
-            into.iter_mut().zip(bytes.drain(..count)).for_each(|(to, byte)| *to = byte);
+            take_first(bytes, &mut into[..count]);
             count
         });
         if count > 0 {
@@ -162,13 +178,16 @@ impl Pipe {
 
     /// Bytes that were taken come first again.
     pub fn give_back(&self, taken: &[u8]) {
-        self.bytes.with(|bytes| taken.iter().rev().for_each(|&byte| bytes.push_front(byte)));
+        self.bytes.with(|bytes| {
+            bytes.extend(taken);
+            bytes.rotate_right(taken.len());
+        });
         self.change(Way::Read);
     }
 
     /// What there is, up to so many bytes; it stays there.
     pub fn look(&self, most: usize) -> Vec<u8> {
-        self.bytes.with(|bytes| bytes.iter().take(most).copied().collect())
+        self.bytes.with(|bytes| first(bytes, most))
     }
 
     /// Puts in what fits; up to [`WHOLE`] bytes go in one piece.

@@ -9,6 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::errno::Errno;
 use crate::open::Open;
+use crate::pipe::{first, take_first};
 use crate::sync::{Mutex, Spin, key_of};
 use crate::tree::{Leaving, Left};
 
@@ -147,7 +148,7 @@ impl Inbox {
             if peek {
                 let packet = &content.packets[0];
                 received.whole = packet.bytes.len();
-                received.bytes.extend(packet.bytes.iter().take(most));
+                received.bytes = first(&packet.bytes, most);
                 received.from = packet.from.clone();
                 received.files.clone_from(&packet.files);
                 if !packet.files.is_empty() {
@@ -169,7 +170,9 @@ impl Inbox {
                     received.files = core::mem::take(&mut packet.files);
                     self.left.flights.take();
                 }
-                received.bytes.extend(packet.bytes.drain(..take));
+                let before = received.bytes.len();
+                received.bytes.resize(before + take, 0);
+                take_first(&mut packet.bytes, &mut received.bytes[before..]);
                 content.bytes -= take;
                 first = false;
                 let done = packet.bytes.is_empty() || !stream;
@@ -220,7 +223,7 @@ impl Inbox {
                 }
                 _ => {
                     content.bytes += OVERHEAD;
-                    let bytes = bytes[..fits].iter().copied().collect();
+                    let bytes = VecDeque::from(bytes[..fits].to_vec());
                     content.packets.push_back(Packet { bytes, from: from.clone(), files });
                 }
             }

@@ -1,4 +1,5 @@
-//! The functions that compiled code calls for memory. `rep movsb` and its like, or they would call themselves.
+//! The functions that compiled code calls for memory. `rep movsq` and its like, or they would call themselves: words, since the emulator takes
+//! as long for a byte as for a word.
 
 use core::arch::asm;
 
@@ -10,7 +11,8 @@ use core::arch::asm;
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     // SAFETY: the caller's. The direction flag is clear by the ABI.
     unsafe {
-        asm!("rep movsb", inout("rcx") n => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags))
+        asm!("rep movsq", "mov rcx, {rest}", "rep movsb", rest = in(reg) n % 8,
+            inout("rcx") n / 8 => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
     };
     to
 }
@@ -28,7 +30,8 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, n: usize) -> *mut
     let (last_to, last_from) = (to.wrapping_add(n).wrapping_sub(1), from.wrapping_add(n).wrapping_sub(1));
     // SAFETY: the caller's; going down for the same reason, and the flag is put back.
     unsafe {
-        asm!("std", "rep movsb", "cld", inout("rcx") n => _, inout("rdi") last_to => _, inout("rsi") last_from => _, options(nostack))
+        asm!("std", "rep movsb", "sub rdi, 7", "sub rsi, 7", "mov rcx, {words}", "rep movsq", "cld", words = in(reg) n / 8,
+            inout("rcx") n % 8 => _, inout("rdi") last_to => _, inout("rsi") last_from => _, options(nostack));
     };
     to
 }
@@ -41,7 +44,9 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, n: usize) -> *mut
 pub unsafe extern "C" fn memset(to: *mut u8, byte: i32, n: usize) -> *mut u8 {
     // SAFETY: the caller's.
     unsafe {
-        asm!("rep stosb", inout("rcx") n => _, inout("rdi") to => _, in("al") byte as u8, options(nostack, preserves_flags))
+        asm!("rep stosq", "mov rcx, {rest}", "rep stosb", rest = in(reg) n % 8,
+            inout("rcx") n / 8 => _, inout("rdi") to => _, in("rax") u64::from(byte as u8) * 0x0101_0101_0101_0101,
+            options(nostack, preserves_flags));
     };
     to
 }

@@ -57,6 +57,10 @@ user_execute:
 .global user_copy
 user_copy:
     movq %rdx, %rcx
+    shrq $3, %rcx
+    rep movsq
+    movl %edx, %ecx
+    andl $7, %ecx
     rep movsb
     jmp done
 
