@@ -50,7 +50,7 @@ fn address(address: Option<&[u8]>, long: bool) -> String {
 pub fn state_of(socket: &Socket) -> u8 {
     let (listens, peer, silent) =
         socket.state.with(|state| (state.waiting.is_some(), state.peer.is_some(), state.silent));
-    let (_, ended, ..) = socket.inbox.state();
+    let (_, ended, _) = socket.inbox.state();
     match (silent, ended) {
         _ if listens => state::LISTENS,
         _ if !peer || socket.inbox.broken() != Broken::No => state::NONE,

@@ -146,7 +146,10 @@ mod tests {
             let files = alloc::vec![open.clone()];
             left.flights.send(&files);
             let inbox = self.sends.peer().unwrap().inbox;
-            assert_eq!(inbox.send(b"x", &Sender::at(&self.sends.own()), files, true), Sent::Bytes(1));
+            assert_eq!(
+                inbox.send(b"x", &Sender::at(&self.sends.own()), files, true, crate::socket::ROOM),
+                Sent::Bytes(1)
+            );
         }
     }
 
@@ -199,7 +202,8 @@ mod tests {
                 b"x",
                 &Sender::at(&client.own()),
                 alloc::vec![open.clone()],
-                true
+                true,
+                client.sends()
             ),
             Sent::Bytes(1)
         );

@@ -5,7 +5,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::errno::Errno;
 use crate::open::Open;
@@ -18,10 +18,19 @@ pub use crate::socket_names::{Name, Names, shares};
 /// The family of sockets of one machine.
 pub const UNIX: u16 = 1;
 
-/// Bytes that wait in an inbox at most.
+/// Bytes that are sent and not received at most, unless it is said otherwise.
 pub const ROOM: usize = 212_992;
 /// Bytes that each packet is counted with beyond its own.
 const OVERHEAD: usize = 256;
+
+/// What of that whoever sends may have on its way, and what waits beside it where it comes.
+fn rooms(family: u16, kind: u32) -> [usize; 2] {
+    match (family, kind) {
+        (UNIX, _) => [ROOM, 0],
+        (_, kind::PACKETS) => [0, ROOM],
+        _ => [ROOM / 2, ROOM / 2],
+    }
+}
 
 /// Kinds of sockets, by their numbers.
 pub mod kind {
@@ -90,6 +99,8 @@ pub struct Inbox {
     content: Spin<Content>,
     /// How often something has come here, and how often room has.
     changes: [AtomicU64; 2],
+    /// Bytes that wait here beside what whoever sends may have on its way.
+    takes: AtomicUsize,
     left: Arc<Left>,
 }
 
@@ -125,8 +136,19 @@ pub enum Sent {
 
 impl Inbox {
     /// An empty one.
-    pub fn new(left: &Arc<Left>) -> Arc<Inbox> {
-        Arc::new(Inbox { content: Spin::default(), changes: Default::default(), left: left.clone() })
+    pub fn new(left: &Arc<Left>, takes: usize) -> Arc<Inbox> {
+        let (content, changes) = (Spin::default(), Default::default());
+        Arc::new(Inbox { content, changes, takes: AtomicUsize::new(takes), left: left.clone() })
+    }
+
+    /// There may be room now.
+    pub fn widens(&self) {
+        self.goes();
+    }
+
+    /// How many bytes more may come of one who may have so many on their way.
+    fn room(&self, content: &Content, sends: usize) -> usize {
+        (self.takes.load(Ordering::Relaxed) + sends).saturating_sub(content.bytes)
     }
 
     fn comes(&self) {
@@ -194,12 +216,19 @@ impl Inbox {
     }
 
     /// Puts a packet in, whole; of a stream as much as there is room for, and nothing behind the end.
-    pub fn send(&self, bytes: &[u8], from: &Sender, files: Vec<Arc<Open>>, stream: bool) -> Sent {
+    pub fn send(
+        &self,
+        bytes: &[u8],
+        from: &Sender,
+        files: Vec<Arc<Open>>,
+        stream: bool,
+        sends: usize,
+    ) -> Sent {
         let sent = self.content.with(|content| {
             if content.closed || content.ended {
                 return Sent::Closed;
             }
-            let room = ROOM.saturating_sub(content.bytes);
+            let room = self.room(content, sends);
             let fits = if stream { room.saturating_sub(OVERHEAD).min(bytes.len()) } else { bytes.len() };
             let is_full = if stream {
                 fits == 0 && !bytes.is_empty()
@@ -235,17 +264,17 @@ impl Inbox {
         sent
     }
 
-    /// Whether a read would not wait; whether nobody sends any more; whether nobody receives any more; whether there is room.
-    pub fn state(&self) -> (bool, bool, bool, bool) {
+    /// Whether a read would not wait; whether nobody sends any more; whether nobody receives any more.
+    pub fn state(&self) -> (bool, bool, bool) {
         self.content.with(|content| {
             let some = !content.packets.is_empty();
-            (
-                some || content.ended || content.closed,
-                content.ended,
-                content.closed,
-                content.bytes + OVERHEAD < ROOM,
-            )
+            (some || content.ended || content.closed, content.ended, content.closed)
         })
+    }
+
+    /// Whether there is room for one who may have so many bytes on their way.
+    pub fn has_room(&self, sends: usize) -> bool {
+        self.content.with(|content| self.room(content, sends) > OVERHEAD)
     }
 
     /// Bytes in it: all of a stream, or of the next packet.
@@ -383,6 +412,8 @@ pub struct Socket {
     pub process: u32,
     /// What was sent to it.
     pub inbox: Arc<Inbox>,
+    /// Bytes that it may have on their way.
+    sends: AtomicUsize,
     /// The rest.
     pub state: Spin<State>,
     /// How often one came that waits to be accepted, and the like.
@@ -399,6 +430,7 @@ impl Socket {
         let own = Arc::from(family.to_le_bytes());
         let (names_now, options) = (Vec::new(), BTreeMap::new());
         let (peer, waiting, silent, times) = (None, None, false, [0; 2]);
+        let [sends, takes] = rooms(family, kind);
         let state = State {
             own,
             names: names_now,
@@ -416,13 +448,34 @@ impl Socket {
             family,
             kind,
             process,
-            inbox: Inbox::new(left),
+            inbox: Inbox::new(left, takes),
+            sends: AtomicUsize::new(sends),
             state: Spin::new(state),
             changes: AtomicU64::new(0),
             naming: Mutex::new(()),
             names: names.clone(),
             left: left.clone(),
         })
+    }
+
+    /// Bytes that it may have on their way.
+    pub fn sends(&self) -> usize {
+        self.sends.load(Ordering::Relaxed)
+    }
+
+    /// It has as much room as another of its kind.
+    pub fn takes_after(&self, other: &Socket) {
+        self.set_room(false, other.sends());
+        self.set_room(true, other.inbox.takes.load(Ordering::Relaxed));
+    }
+
+    /// It has room for so many bytes that it sends, or that it receives, from now on.
+    pub fn set_room(&self, receives: bool, bytes: usize) {
+        let at = if receives { &self.inbox.takes } else { &self.sends };
+        // What does not count for its kind does not count now.
+        if rooms(self.family, self.kind)[usize::from(receives)] > 0 {
+            at.store(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Whether nobody listened when it was connected, which whoever asks hears once.

@@ -176,7 +176,7 @@ mod tests {
         assert!(names.put_all(&name, &b, shares::ADDRESS | shares::PORT));
         assert!(!names.put_all(&name, &c, shares::PORT), "one of them does not share ports");
         assert!(is(names.find(&Name::anywhere(b"x"), b"me"), &b), "the newest");
-        let peer = Peer { inbox: Inbox::new(&left), address: Arc::from(&b"me"[..]), process: 1 };
+        let peer = Peer { inbox: Inbox::new(&left, 0), address: Arc::from(&b"me"[..]), process: 1 };
         a.state.with(|state| state.peer = Some(peer.clone()));
         assert!(is(names.find(&Name::anywhere(b"x"), b"me"), &a), "who talks to whoever asks");
         assert!(is(names.find(&Name::anywhere(b"x"), b"else"), &b));

@@ -333,6 +333,55 @@ static void along(void) {
     close(ends[0]), close(ends[1]), close(packets);
 }
 
+// How much a socket takes until somebody receives.
+static long takes(int socket) {
+    static char some[1000];
+    long sum = 0, more;
+    while ((more = send(socket, some, sizeof some, MSG_DONTWAIT)) > 0) sum += more;
+    CHECK(more == -1 && errno == EAGAIN);
+    return sum;
+}
+
+// Room, as both ends of a connection say, and of others who sends.
+static void rooms(void) {
+    int ends[2], listens, few = 4096, many = 65536, said;
+    socklen_t len = sizeof few;
+    static char all[70000];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    long before = takes(ends[0]);
+    CHECK(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &few, sizeof few) == 0 && getsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &said, &len) == 0 && said == 2 * few);
+    long less = takes(ends[1]);
+    CHECK(before > 65536 && less > 0 && less <= 2 * few);
+    // Whoever waits for room has it once there is more.
+    pid_t pid = fork();
+    if (!pid) _exit(send(ends[1], all, 100, 0) != 100);
+    CHECK(UNTIL(state_of(pid) == 'S') && setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &many, sizeof many) == 0);
+    CHECK(waitpid(pid, &said, 0) == pid && said == 0 && takes(ends[1]) > less);
+    close(ends[0]), close(ends[1]);
+    // Of the network both count, and who is taken in is as who listens.
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    len = sizeof at;
+    listens = socket(AF_INET, SOCK_STREAM, 0), ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(setsockopt(listens, SOL_SOCKET, SO_RCVBUF, &few, sizeof few) == 0 && setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &few, sizeof few) == 0);
+    CHECK(bind(listens, (void *)&at, len) == 0 && listen(listens, 1) == 0 && getsockname(listens, (void *)&at, &len) == 0);
+    CHECK(connect(ends[0], (void *)&at, len) == 0 && (ends[1] = accept(listens, 0, 0)) >= 0);
+    len = sizeof said;
+    CHECK(getsockopt(ends[1], SOL_SOCKET, SO_RCVBUF, &said, &len) == 0 && said == 2 * few);
+    less = takes(ends[0]);
+    CHECK(less > 0 && less <= 40000);
+    close(ends[0]), close(ends[1]), close(listens);
+    // A packet that is too long for anybody.
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && send(ends[0], all, sizeof all, 0) == sizeof all);
+    CHECK(setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &few, sizeof few) == 0);
+    FAILS(send(ends[0], all, 2 * few - 31, 0), EMSGSIZE);
+    close(ends[0]), close(ends[1]);
+    ends[0] = socket(AF_INET, SOCK_DGRAM, 0), at.sin_port = 0, len = sizeof at;
+    CHECK(bind(ends[0], (void *)&at, sizeof at) == 0 && getsockname(ends[0], (void *)&at, &len) == 0 && connect(ends[0], (void *)&at, len) == 0);
+    FAILS(send(ends[0], all, 65508, 0), EMSGSIZE);
+    CHECK(send(ends[0], all, 65507, 0) == 65507);
+    close(ends[0]);
+}
+
 // Connections at their ends.
 static void ends(void) {
     char some[16];
@@ -645,7 +694,7 @@ static void rights(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"ends", ends}, {"breaks", breaks}, {"waiters", waiters}, {"seldom", seldom}, {"rights", rights}};
+    static const struct part parts[] = {{"signals", signals}, {"bytes", bytes}, {"locks", locks}, {"slashes", slashes}, {"named", named}, {"texts", texts}, {"along", along}, {"rooms", rooms}, {"ends", ends}, {"breaks", breaks}, {"waiters", waiters}, {"seldom", seldom}, {"rights", rights}};
     PLAY(parts, count, arguments);
     return 0;
 }

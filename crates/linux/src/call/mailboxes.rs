@@ -148,7 +148,7 @@ impl<M: Machine> Linux<'_, M> {
             }
             Some((_, Hears::Bytes(inbox, mut bytes))) => {
                 bytes[COOKIE - 1] = HAS_COME;
-                let _ = inbox.send(&bytes, &Sender::at(&Arc::from([])), Vec::new(), false);
+                let _ = inbox.send(&bytes, &Sender::at(&Arc::from([])), Vec::new(), false, 0);
                 self.changed(key_of(&*inbox));
             }
             Some((_, Hears::Nothing)) | None => {}

@@ -46,7 +46,7 @@ fn of_socket(socket: &Socket) -> u32 {
     if listens {
         return if comes { IN } else { 0 };
     }
-    let (some, ended, closed, _) = socket.inbox.state();
+    let (some, ended, closed) = socket.inbox.state();
     let urgent = if socket.inbox.urgent(true).is_some() { URGENT } else { 0 };
     let found = urgent
         | if some { IN } else { 0 }
@@ -57,7 +57,8 @@ fn of_socket(socket: &Socket) -> u32 {
         None if refused => found | IN | OUT | ERROR | HANG_UP | ENDED,
         None => found | OUT | HANG_UP,
         Some(peer) => {
-            let (_, _, gone, room) = peer.inbox.state();
+            let (_, _, gone) = peer.inbox.state();
+            let room = peer.inbox.has_room(socket.sends());
             let broken = socket.inbox.broken();
             // On the network it is not known yet that nobody is there.
             let knows = socket.family == UNIX && gone || silent || broken != Broken::No;

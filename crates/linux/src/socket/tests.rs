@@ -1,14 +1,24 @@
 use super::*;
 
 fn pair(kind: u32) -> (Arc<Socket>, Arc<Socket>) {
+    pair_of(UNIX, kind)
+}
+
+fn pair_of(family: u16, kind: u32) -> (Arc<Socket>, Arc<Socket>) {
     let (names, left) = (Arc::default(), Arc::default());
-    let (a, b) = (Socket::new(1, kind, 1, &names, &left), Socket::new(1, kind, 1, &names, &left));
+    let [a, b] = [1, 1].map(|process| Socket::new(family, kind, process, &names, &left));
     a.join(&b);
     (a, b)
 }
 
 fn send(from: &Socket, bytes: &[u8]) -> Sent {
-    from.peer().unwrap().inbox.send(bytes, &Sender::at(&from.own()), Vec::new(), from.is_stream())
+    from.peer().unwrap().inbox.send(
+        bytes,
+        &Sender::at(&from.own()),
+        Vec::new(),
+        from.is_stream(),
+        from.sends(),
+    )
 }
 
 #[test]
@@ -33,7 +43,7 @@ fn what_comes_with_files_is_the_last_that_is_received_at_once() {
     let (inbox, own) = (a.peer().unwrap().inbox, Sender::at(&a.own()));
     let file = || alloc::vec![Open::new(crate::open::Kind::Console(1), 1, Vec::new())];
     for (bytes, files) in [(b"a", Vec::new()), (b"b", file()), (b"c", file()), (b"d", Vec::new())] {
-        assert_eq!(inbox.send(bytes, &own, files, true), Sent::Bytes(1));
+        assert_eq!(inbox.send(bytes, &own, files, true, ROOM), Sent::Bytes(1));
     }
     let next = || b.inbox.receive(9, true, false).map(|found| (found.bytes, found.files.len())).unwrap();
     assert_eq!([next(), next(), next()], [(b"ab".to_vec(), 1), (b"c".to_vec(), 1), (b"d".to_vec(), 0)]);
@@ -65,7 +75,7 @@ fn a_full_inbox_takes_no_more_until_something_is_received() {
     let (a, b) = pair(kind::STREAM);
     let many = alloc::vec![7; 2 * ROOM];
     let Sent::Bytes(first) = send(&a, &many) else { panic!("it is empty") };
-    assert!(first < ROOM && send(&a, b"x") == Sent::Wait && !b.inbox.state().3);
+    assert!(first < ROOM && send(&a, b"x") == Sent::Wait && !b.inbox.has_room(a.sends()));
     assert_eq!(b.inbox.receive(first, true, false).unwrap().bytes.len(), first);
     assert_eq!(send(&a, b"x"), Sent::Bytes(1));
     let (a, b) = pair(kind::PACKETS);
@@ -74,6 +84,7 @@ fn a_full_inbox_takes_no_more_until_something_is_received() {
         sent += 1;
     }
     assert_eq!(sent, ROOM / (5000 + OVERHEAD));
+    assert!(!b.inbox.has_room(a.sends() - 5000) && b.inbox.has_room(a.sends()));
     assert!(b.inbox.receive(1, false, false).is_some());
     assert_eq!(send(&a, &many[..5000]), Sent::Bytes(5000));
 }
@@ -88,7 +99,7 @@ fn sockets_that_lie_in_each_other_are_closed_one_after_the_other() {
         a.join(&b);
         let files = inner.take().into_iter().collect();
         let own = Sender::at(&a.own());
-        assert_eq!(a.peer().unwrap().inbox.send(b"x", &own, files, true), Sent::Bytes(1));
+        assert_eq!(a.peer().unwrap().inbox.send(b"x", &own, files, true, ROOM), Sent::Bytes(1));
         inner = Some(Open::new(crate::open::Kind::Socket(b), 2, Vec::new()));
     }
     drop(inner);
@@ -125,4 +136,30 @@ fn who_is_closed_with_bytes_to_read_breaks_off() {
     b.state.with(|state| state.options.insert((1, 13), alloc::vec![1, 0, 0, 0, 0, 0, 0, 0]));
     drop(b);
     assert_eq!(a.inbox.broken(), Broken::Yes(Errno::ECONNRESET), "it was to be closed at once");
+}
+
+#[test]
+fn as_much_is_on_its_way_as_both_have_room_for() {
+    let taken = |family, of, sends: usize, receives: usize| {
+        let (a, b) = pair_of(family, of);
+        a.set_room(false, sends);
+        b.set_room(true, receives);
+        let mut sum = 0;
+        while send(&a, &[7; 100]) == Sent::Bytes(100) {
+            sum += 100;
+        }
+        assert!(!b.inbox.has_room(a.sends()) || of == kind::PACKETS);
+        sum
+    };
+    let inet = crate::network::INET;
+    // Of the Unix kind by who sends, packets of the network by who receives, and a connection of it by both.
+    assert_eq!(taken(UNIX, kind::STREAM, 8192, 1), 7600);
+    assert_eq!(taken(inet, kind::STREAM, 8192, 4096), 11_700);
+    assert_eq!(taken(inet, kind::PACKETS, 1, 8192), 2300);
+    // Whoever is taken in is as who listens.
+    let (a, b) = pair_of(inet, kind::STREAM);
+    a.set_room(false, 5000);
+    a.set_room(true, 6000);
+    b.takes_after(&a);
+    assert_eq!((b.sends(), b.inbox.takes.load(Ordering::Relaxed)), (5000, 6000));
 }

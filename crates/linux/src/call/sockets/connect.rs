@@ -52,7 +52,7 @@ impl<M: Machine> Linux<'_, M> {
                         Ok(found) => self.peer_at(&found, &address),
                         // Of the network nobody need be there: whoever sends hears of it.
                         Err(Errno::ECONNREFUSED) if socket.family != UNIX => {
-                            let inbox = Inbox::new(&self.left);
+                            let inbox = Inbox::new(&self.left, 0);
                             self.left.add_open(inbox.close());
                             Peer { inbox, address: Arc::from(address.as_slice()), process: 0 }
                         }
@@ -194,6 +194,9 @@ impl<M: Machine> Linux<'_, M> {
                 state.times = times;
             }
         });
+        if socket.family != UNIX {
+            found.takes_after(&socket);
+        }
         let address = found.peer().map_or(found.own(), |peer| peer.address);
         let address = crate::network::as_seen(socket.family, &address);
         self.store_address(&address, to, len_at)?;

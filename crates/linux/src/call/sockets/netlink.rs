@@ -193,7 +193,7 @@ impl<M: Machine> Linux<'_, M> {
         let out = answers(&asked, number, socket.state.with(|state| state.asks_sockets));
         if !out.is_empty() {
             // Whoever does not read what comes loses it.
-            let _ = socket.inbox.send(&out, &Sender::at(&address(0)), Vec::new(), false);
+            let _ = socket.inbox.send(&out, &Sender::at(&address(0)), Vec::new(), false, socket.sends());
             self.changed(key_of(&*socket.inbox));
         }
         Ok(whole)

@@ -9,7 +9,8 @@ use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::Thread;
-use crate::socket::{Late, kind};
+use crate::socket::{Late, ROOM, kind};
+use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn setsockopt(&self, thread: &Thread, [number, level, what, at, len]: [u64; 5]) -> Answer {
@@ -38,11 +39,23 @@ impl<M: Machine> Linux<'_, M> {
         if (level == 1 || level == 6) && value.len() < 4 {
             return Err(Errno::EINVAL);
         }
-        // Room is counted with what the kernel needs for itself.
-        if let (1, 7 | 8) = (level, what) {
-            let least = if what == 7 { 2304 } else { 1152 };
-            let room = u32::from_le_bytes([value[0], value[1], value[2], value[3]]).clamp(least, 1 << 22);
-            value = (2 * room.min(crate::socket::ROOM as u32)).to_le_bytes().to_vec();
+        let mut what = what;
+        // Room is counted with what the kernel needs for itself. The last two are for who may have more than others: here nobody may.
+        if let (1, 7 | 8 | 32 | 33) = (level, what) {
+            let receives = matches!(what, 8 | 33);
+            let least = if receives { 1152 } else { 2304 };
+            let asked = u32::from_le_bytes([value[0], value[1], value[2], value[3]]);
+            let room = 2 * asked.clamp(least, ROOM as u32);
+            socket.set_room(receives, room as usize);
+            let inbox =
+                if receives { Some(socket.inbox.clone()) } else { socket.peer().map(|peer| peer.inbox) };
+            // Whoever waits for room may have it now.
+            inbox.into_iter().for_each(|inbox| {
+                inbox.widens();
+                self.changed(key_of(&*inbox));
+            });
+            value = room.to_le_bytes().to_vec();
+            what = 7 + u64::from(receives);
         }
         // What is on or off is 1 or 0.
         if matches!((level, what), (1, 2 | 5 | 6 | 9 | 10 | 15 | 16 | 29 | 35) | (6, 1 | 3)) {
@@ -84,7 +97,7 @@ impl<M: Machine> Linux<'_, M> {
             })),
             // What was set is not kept.
             (1, 2 | 5 | 6 | 9..=12 | 15 | 16 | 29 | 34..=36 | 40 | 42 | 44..=46 | 60) => word(0),
-            (1, 7 | 8) => word(crate::socket::ROOM as u32),
+            (1, 7 | 8) => word(ROOM as u32),
             // A byte is enough to be woken.
             (1, 18) => word(1),
             (1, 17) => {

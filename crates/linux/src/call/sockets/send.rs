@@ -7,6 +7,7 @@ use crate::call::transfer::Load;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
+use crate::network::INET;
 use crate::open::{Open, flag};
 use crate::process::Thread;
 use crate::signal::number;
@@ -42,7 +43,13 @@ impl<M: Machine> Linux<'_, M> {
         }
         let stream = socket.is_stream();
         let whole: u64 = from.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
-        if !stream && whole as usize > crate::socket::ROOM - 512 {
+        // The network's packets say in 16 bits how long they are, with or without their first head.
+        let longest = match socket.family {
+            UNIX => socket.sends().saturating_sub(32) as u64,
+            INET => 65_507,
+            _ => 65_527,
+        };
+        if !stream && whole > longest {
             return Err(Errno::EMSGSIZE);
         }
         // Whom a stream goes to is said by what it is connected to alone.
@@ -119,7 +126,7 @@ impl<M: Machine> Linux<'_, M> {
                 let mut sent = if silent || is_network && socket.inbox.broken() != Broken::No {
                     Sent::Closed
                 } else {
-                    inbox.send(&piece[done..], &own, files.clone(), stream)
+                    inbox.send(&piece[done..], &own, files.clone(), stream, socket.sends())
                 };
                 if sent == Sent::Wait && may_be_lost {
                     return Ok(());
@@ -129,7 +136,7 @@ impl<M: Machine> Linux<'_, M> {
                         return Err((done, Errno::EAGAIN));
                     }
                     let how = self.wait(thread, key_of(&*inbox), until, || {
-                        sent = inbox.send(&piece[done..], &own, files.clone(), stream);
+                        sent = inbox.send(&piece[done..], &own, files.clone(), stream, socket.sends());
                         sent != Sent::Wait
                     });
                     match how {
@@ -143,7 +150,7 @@ impl<M: Machine> Linux<'_, M> {
                 // The network takes what it sends; of one that has said all and hears nothing it says later that nobody was there.
                 let is_whole = !silent && socket.inbox.broken() == Broken::No;
                 if sent == Sent::Closed && is_network && is_whole {
-                    let (_, ended, ..) = socket.inbox.state();
+                    let (_, ended, _) = socket.inbox.state();
                     if ended {
                         socket.inbox.break_off(Errno::EPIPE);
                     }
