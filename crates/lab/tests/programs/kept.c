@@ -333,6 +333,11 @@ static void along(void) {
     close(ends[0]), close(ends[1]), close(packets);
 }
 
+static int ready(int end) {
+    struct pollfd one = {end, POLLIN | POLLOUT | POLLRDHUP, 0};
+    return poll(&one, 1, 0) < 0 ? -1 : one.revents;
+}
+
 // How much a socket takes until somebody receives.
 static long takes(int socket) {
     static char some[1000];
@@ -379,7 +384,14 @@ static void rooms(void) {
     CHECK(bind(ends[0], (void *)&at, sizeof at) == 0 && getsockname(ends[0], (void *)&at, &len) == 0 && connect(ends[0], (void *)&at, len) == 0);
     FAILS(send(ends[0], all, 65508, 0), EMSGSIZE);
     CHECK(send(ends[0], all, 65507, 0) == 65507);
-    close(ends[0]);
+    // Whoever is connected to nobody hears that nobody was there only if it wants to.
+    ends[1] = socket(AF_INET, SOCK_DGRAM, 0), close(ends[0]);
+    CHECK(sendto(ends[1], all, 1, 0, (void *)&at, sizeof at) == 1 && ready(ends[1]) == POLLOUT && sendto(ends[1], all, 1, 0, (void *)&at, sizeof at) == 1);
+    CHECK(setsockopt(ends[1], IPPROTO_IP, IP_RECVERR, &few, sizeof few) == 0 && sendto(ends[1], all, 1, 0, (void *)&at, sizeof at) == 1);
+    CHECK(UNTIL(ready(ends[1]) & POLLERR));
+    FAILS(recv(ends[1], all, 1, MSG_DONTWAIT), ECONNREFUSED);
+    FAILS(recv(ends[1], all, 1, MSG_DONTWAIT), EAGAIN);
+    close(ends[1]);
 }
 
 // Connections at their ends.
@@ -456,11 +468,6 @@ static int does_what(int end) {
     struct tcp_info info = {0};
     socklen_t len = sizeof info;
     return getsockopt(end, IPPROTO_TCP, TCP_INFO, &info, &len) ? -1 : info.tcpi_state;
-}
-
-static int ready(int end) {
-    struct pollfd one = {end, POLLIN | POLLOUT | POLLRDHUP, 0};
-    return poll(&one, 1, 0) < 0 ? -1 : one.revents;
 }
 
 // Connections that are broken off: bytes that came before are read, then it is said once, and it leads nowhere any more.

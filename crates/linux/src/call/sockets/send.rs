@@ -14,6 +14,9 @@ use crate::signal::number;
 use crate::socket::{Broken, Inbox, Sender, Sent, Socket, kind};
 use crate::sync::key_of;
 
+/// That one wants to hear that what it has sent came to nobody: of the short addresses, and of the long ones.
+const HEARS_ERRORS: [u32; 2] = [11, 25];
+
 impl<M: Machine> Linux<'_, M> {
     /// Sends the bytes of several buffers.
     pub(in crate::call) fn send(
@@ -72,7 +75,14 @@ impl<M: Machine> Linux<'_, M> {
                 self.give_port(socket, &address)?;
                 match found {
                     Ok(found) => found.inbox.clone(),
-                    Err(Errno::ECONNREFUSED) if may_be_lost => return Ok(whole),
+                    Err(Errno::ECONNREFUSED) if may_be_lost => {
+                        // Whoever is connected to nobody hears of that only if it wants to.
+                        if socket.is_set(0, HEARS_ERRORS[0]) || socket.is_set(41, HEARS_ERRORS[1]) {
+                            socket.refuse();
+                            self.changed(key_of(&*socket.inbox));
+                        }
+                        return Ok(whole);
+                    }
                     Err(error) => return Err(error),
                 }
             }
