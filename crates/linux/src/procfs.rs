@@ -338,7 +338,8 @@ impl<M: Machine> Linux<'_, M> {
                 let lines: String = (0..cpus).map(|cpu| format!("cpu{cpu} {}", share(used / u64::from(cpus), 1))).collect();
                 let began = self.clock() / 1_000_000_000 - self.now() / 1_000_000_000;
                 let (whole, made) = (share(used, cpus.into()), self.tids_made());
-                format!("cpu  {whole}{lines}btime {began}\nprocesses {made}\nprocs_running {running}\nprocs_blocked 0\n")
+                let [interrupts, switches] = self.machine.interrupts_and_switches();
+                format!("cpu  {whole}{lines}intr {interrupts}\nctxt {switches}\nbtime {began}\nprocesses {made}\nprocs_running {running}\nprocs_blocked 0\n")
             }
             Made::Counters => {
                 let line = |name: &str, count: u64| format!("{name} {count}\n");

@@ -5,7 +5,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::errno::Errno;
 use crate::open::Open;
@@ -414,6 +414,8 @@ pub struct Socket {
     pub inbox: Arc<Inbox>,
     /// Bytes that it may have on their way.
     sends: AtomicUsize,
+    /// Rights to it, and to the file that has its address.
+    pub rights: AtomicU32,
     /// The rest.
     pub state: Spin<State>,
     /// How often one came that waits to be accepted, and the like.
@@ -450,6 +452,7 @@ impl Socket {
             process,
             inbox: Inbox::new(left, takes),
             sends: AtomicUsize::new(sends),
+            rights: AtomicU32::new(0o777),
             state: Spin::new(state),
             changes: AtomicU64::new(0),
             naming: Mutex::new(()),

@@ -61,6 +61,8 @@ pub struct Cpu {
     pub interrupts: AtomicU64,
     /// Ticks of the timer so far.
     pub ticks: AtomicU64,
+    /// Changes from one task to another so far.
+    pub switches: AtomicU64,
     /// Interrupts by which another CPU's scheduler asked for a look.
     pub kicks: AtomicU64,
     /// Alarms that went off.
@@ -149,6 +151,7 @@ impl Cpu {
             on: AtomicBool::new(false),
             interrupts: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
             kicks: AtomicU64::new(0),
             alarms: AtomicU64::new(0),
             faults: AtomicU64::new(0),

@@ -422,6 +422,12 @@ impl Machine for Here {
     fn stay_within(&self, cpus: [u64; 4]) {
         programs().system.stay_within(Cpus(cpus));
     }
+    fn interrupts_and_switches(&self) -> [u64; 2] {
+        cpu::all().fold([0; 2], |[interrupts, switches], cpu| {
+            let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            [interrupts + count(&cpu.interrupts), switches + count(&cpu.switches)]
+        })
+    }
     fn barrier(&self, meant: &dyn Fn(u32) -> bool) {
         tasks::barrier(meant);
     }

@@ -116,6 +116,7 @@ pub fn switch(to: TaskId) {
     let cpu = cpu::here();
     // SeqCst: what the task that leaves did before, and what the other does then, is on either side of it. Partner: the look in `barrier`.
     let from = cpu.task.swap(to.0, Ordering::SeqCst);
+    cpu.switches.fetch_add(1, Ordering::Relaxed);
     let (rests, begins) = (meter_of(from), meter_of(to.0));
     if rests.is_some() || begins.is_some() {
         let now = clock::now();

@@ -203,6 +203,14 @@ static void named(void) {
     CHECK(unlink(name) == 0 && unlink("kept.link") == 0);
     int all[] = {file, only, here, set, link, null, pipes[0], pipes[1]};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) close(all[i]);
+    // What is set before it has a name is so of what has its name.
+    struct sockaddr_un at = {AF_UNIX, "kept.socket"};
+    struct stat is;
+    int bound = socket(AF_UNIX, SOCK_STREAM, 0);
+    umask(022);
+    CHECK(fstat(bound, &is) == 0 && is.st_mode == (S_IFSOCK | 0777) && fchmod(bound, 0622) == 0 && fstat(bound, &is) == 0 && is.st_mode == (S_IFSOCK | 0622));
+    CHECK(bind(bound, (void *)&at, sizeof at) == 0 && stat("kept.socket", &is) == 0 && is.st_mode == (S_IFSOCK | 0600) && unlink("kept.socket") == 0);
+    close(bound);
 }
 
 // What /proc shows is made anew for who reads it from its start, and kept for who reads on.

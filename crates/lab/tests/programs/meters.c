@@ -62,6 +62,24 @@ static void turns(void) {
     CHECK(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 
+static long counted(const char *name) {
+    char line[65536];
+    long count = -1;
+    FILE *file = fopen("/proc/stat", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ' ') count = atol(line + strlen(name));
+    if (file) fclose(file);
+    return count;
+}
+
+// Each sleep is a change to another task and back, and an interrupt ends it.
+static void changes(void) {
+    long interrupts = counted("intr"), switches = counted("ctxt");
+    CHECK(interrupts > 0 && switches > 0);
+    for (int i = 0; i < 20; i++) usleep(1000);
+    CHECK(counted("intr") >= interrupts + 20 && counted("ctxt") >= switches + 20);
+}
+
 static volatile int rang, go;
 static volatile long told;
 static clockid_t of_sleeper;
@@ -189,7 +207,7 @@ static void sleep_by(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"turns", turns}, {"timers", timers}, {"profiles", profiles}, {"forward", forward}, {"sleeps", sleep_by}};
+    static const struct part parts[] = {{"turns", turns}, {"changes", changes}, {"timers", timers}, {"profiles", profiles}, {"forward", forward}, {"sleeps", sleep_by}};
     PLAY(parts, count, arguments);
     return 0;
 }

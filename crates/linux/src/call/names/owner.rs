@@ -8,6 +8,7 @@ use crate::call::watches::Reached;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
+use crate::open::Kind;
 use crate::process::Thread;
 use crate::rights;
 use crate::tree::{Inode, mode, seal};
@@ -94,6 +95,9 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn fchmod(&self, thread: &Thread, number: u64, rights: u32) -> Answer {
         let open = self.open_used(thread, number)?;
+        if let Kind::Socket(socket) = &open.kind {
+            socket.rights.store(rights & 0o7777, Ordering::Relaxed);
+        }
         Reached::of(&open).map_or(Ok(0), |reached| self.set_rights(thread, &reached, rights))
     }
 

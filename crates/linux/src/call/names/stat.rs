@@ -70,7 +70,7 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Pipe(_) | Kind::Both(..) => (mode::PIPE | 0o600, 0),
             // A pipe, and no terminal: that is what the output goes to.
             Kind::Console(_) => (mode::PIPE | 0o600, 0),
-            Kind::Socket(_) => (mode::SOCKET | 0o777, 0),
+            Kind::Socket(socket) => (mode::SOCKET | socket.rights.load(Ordering::Relaxed), 0),
             _ => (0o600, 0),
         };
         let own = match &open.kind {

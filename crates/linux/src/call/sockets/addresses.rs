@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use super::UNIX;
 use crate::connections::leads_nowhere;
@@ -222,7 +223,7 @@ impl<M: Machine> Linux<'_, M> {
                 if found.inode.is_some() || found.name.is_empty() {
                     return Err(Errno::EADDRINUSE);
                 }
-                let rights = self.umask(thread, 0o777);
+                let rights = self.umask(thread, socket.rights.load(Ordering::Relaxed));
                 let inode =
                     Inode::new(self.inode_number(), mode::SOCKET | rights, self.clock(), Body::Socket);
                 let name = [b"i", &inode.number.to_le_bytes()[..]].concat();
