@@ -49,7 +49,7 @@ pub(crate) enum Metered {
 }
 
 impl Metered {
-    /// How much it has used, and how many threads at most may use more; `None` if it has ended.
+    /// How much it has used, and how many threads at most may use more; `None` if it is gone.
     pub fn read(&self, now: u64) -> Option<(u64, u64)> {
         match self {
             Metered::Process(process) => process.upgrade().map(|process| process.spent(now)),
@@ -67,6 +67,11 @@ impl Process {
         })
     }
 
+    /// Its thread of this number.
+    pub(crate) fn thread(&self, tid: u32) -> Option<Arc<Thread>> {
+        self.threads.with(|all| all.iter().find(|thread| thread.tid == tid).cloned())
+    }
+
     /// A thread has ended: from now on the process has used what it has.
     pub(crate) fn takes_over(&self, thread: &Arc<Thread>, now: u64) -> bool {
         self.threads.with(|all| {
@@ -76,6 +81,9 @@ impl Process {
         })
     }
 }
+
+/// How long nobody looks at what another uses: it may have more threads meanwhile. In nanoseconds.
+pub(crate) const LOOKS: u64 = 10_000_000;
 
 /// When whoever has used so much, with so many threads, will have used as much as that at the soonest.
 pub(crate) fn soonest(now: u64, (spent, threads): (u64, u64), at: u64) -> u64 {

@@ -243,11 +243,19 @@ pub(crate) struct Ringer {
 }
 
 impl Ringer {
-    /// What has been used by whom it is about, if it goes by that; of one that has ended, nothing.
+    /// What has been used by whom it is about, and by how many, if it goes by that; of one that is gone, nothing, by nobody.
     pub fn used(&self, now: u64) -> Option<(u64, u64)> {
         match &self.clock {
             Clock::Machine(_) => None,
-            Clock::Cpus(metered) => Some(metered.read(now).unwrap_or((0, 1))),
+            Clock::Cpus(metered) => Some(metered.read(now).unwrap_or((0, 0))),
+        }
+    }
+
+    /// Whether what it goes by is what this process uses, or a thread, which is no more than one.
+    pub fn is_of(&self, process: &Arc<Process>) -> bool {
+        match &self.clock {
+            Clock::Cpus(Metered::Process(of)) => of.as_ptr() == Arc::as_ptr(process),
+            _ => true,
         }
     }
 }

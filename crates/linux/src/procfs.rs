@@ -251,7 +251,7 @@ impl<M: Machine> Linux<'_, M> {
             process.place.with(|place| place.name = name);
             return;
         }
-        let thread = process.threads.with(|all| all.iter().find(|thread| thread.tid == tid).cloned());
+        let thread = process.thread(tid);
         if let Some(thread) = thread {
             thread.name.with(|now| *now = name);
         }
@@ -409,7 +409,7 @@ impl<M: Machine> Linux<'_, M> {
         let memory = process.memory.with(|memory| memory.clone());
         let locked = memory.map_or(0, |memory| self.mm.space(memory.space).locked_pages().unwrap_or(0) * 4);
         let threads = process.threads.with(|threads| threads.len());
-        let thread = process.threads.with(|all| all.iter().find(|thread| thread.tid == tid).cloned());
+        let thread = process.thread(tid);
         let (pending, mask, within) = thread.as_ref().map_or((0, 0, [u64::MAX; 4]), |thread| {
             let mask = thread.mask.load(Ordering::SeqCst);
             (thread.pending.load(Ordering::SeqCst), mask, thread.within.with(|within| *within))
@@ -472,8 +472,7 @@ impl<M: Machine> Linux<'_, M> {
         let (bytes, resident) = (self.mapped_pages(process) * PAGE, self.usage_of(process).resident());
         let began = process.began / 10_000_000;
         let [faults, below] = process.used.faults.each_ref().map(|faults| faults.load(Ordering::Relaxed));
-        let of_thread = |tid| process.threads.with(|all| all.iter().find(|one| one.tid == tid).cloned());
-        let ticks = match tid.map(of_thread) {
+        let ticks = match tid.map(|tid| process.thread(tid)) {
             Some(thread) => thread.map_or(0, |thread| thread.ran().read(self.now())),
             None => self.spent(process),
         } / 10_000_000;

@@ -461,9 +461,15 @@ impl Socket {
         })
     }
 
-    /// Bytes that it may have on their way.
+    /// Bytes that it may have on their way: of packets of the Unix kind in one, since many share the room.
     pub fn sends(&self) -> usize {
         self.sends.load(Ordering::Relaxed)
+    }
+
+    /// What of the room where it sends to it may fill.
+    pub fn fills(&self) -> usize {
+        let sends = self.sends();
+        if self.family == UNIX && !self.is_stream() { sends.max(ROOM) } else { sends }
     }
 
     /// It has as much room as another of its kind.

@@ -119,6 +119,7 @@ static void timers(void) {
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1, .sigev_value.sival_int = 42};
     struct itimerspec soon = {{0, 0}, {0, 2 * MS}}, left, far = {{0, 0}, {1000, 0}};
     timer_t by_thread, by_process;
+    FAILS(timer_create(10, &event, &by_thread), EINVAL);
     CHECK(timer_create(of_sleeper, &event, &by_thread) == 0 && timer_settime(by_thread, 0, &soon, 0) == 0);
     // Whatever others use, and however long it sleeps.
     runs_for(30 * MS, CLOCK_THREAD_CPUTIME_ID);
@@ -185,6 +186,12 @@ static void forward(void) {
     CHECK(back == 0 && pthread_join(thread, 0) == 0);
 }
 
+static void *interrupts(void *sleeper) {
+    runs_for(20l * MS, CLOCK_THREAD_CPUTIME_ID);
+    pthread_kill((pthread_t)sleeper, SIGUSR1);
+    return 0;
+}
+
 // Sleep by what is used of CPUs.
 static void sleep_by(void) {
     clockid_t own;
@@ -195,6 +202,12 @@ static void sleep_by(void) {
     long before = now_by(CLOCK_PROCESS_CPUTIME_ID);
     CHECK(pthread_create(&thread, 0, runs, (void *)(40l * MS)) == 0 && clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &span, 0) == 0);
     CHECK(now_by(CLOCK_PROCESS_CPUTIME_ID) >= before + 10 * MS && pthread_join(thread, 0) == 0);
+    // What is left is what nobody has used yet when it was interrupted.
+    struct sigaction action = {.sa_sigaction = rings, .sa_flags = SA_SIGINFO};
+    sigaction(SIGUSR1, &action, 0);
+    CHECK(pthread_create(&thread, 0, interrupts, (void *)pthread_self()) == 0);
+    CHECK(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &(struct timespec){1000, 0}, &at) == EINTR && at.tv_sec == 999);
+    CHECK(pthread_join(thread, 0) == 0);
     at = (struct timespec){0, 1};
     CHECK(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, TIMER_ABSTIME, &at, 0) == 0);
     // Nobody uses any.

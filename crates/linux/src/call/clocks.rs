@@ -2,10 +2,11 @@
 
 use alloc::sync::Arc;
 
+use crate::call::time::is_of_machine;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, SHORTEST};
 use crate::machine::Machine;
-use crate::meters::soonest as soonest_use;
+use crate::meters::{LOOKS, soonest};
 use crate::process::{Clock, Process, Ringer, Thread};
 use crate::signal::{Info, number};
 use crate::timer::Timer;
@@ -21,8 +22,8 @@ impl<M: Machine> Linux<'_, M> {
         const NOTHING: u32 = 1;
         const THREAD: u32 = 4;
         let clock = match clock as u32 {
-            0..=1 | 7..=11 => Clock::Machine(clock),
             4..=6 => return Err(Errno::EOPNOTSUPP),
+            _ if is_of_machine(clock) => Clock::Machine(clock),
             _ => Clock::Cpus(self.metered(thread, clock)?),
         };
         let process = &thread.process;
@@ -40,7 +41,7 @@ impl<M: Machine> Linux<'_, M> {
             SIGNAL | THREAD if (1..=number::LAST).contains(&signal) => signal,
             _ => return Err(Errno::EINVAL),
         };
-        if how == THREAD && !process.threads.with(|threads| threads.iter().any(|thread| thread.tid == tid)) {
+        if how == THREAD && process.thread(tid).is_none() {
             return Err(Errno::EINVAL);
         }
         let thread = (how == THREAD).then_some(tid);
@@ -86,7 +87,11 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn timer_gettime(&self, thread: &Thread, id: u64, to: u64) -> Answer {
         let left = self.with_timer(thread, id, |ringer| {
             let now = self.now();
-            ringer.timer.left(ringer.used(now).map_or(now, |used| used.0))
+            match ringer.used(now) {
+                // Nobody is there any more who could use any.
+                Some((_, 0)) => (0, 0),
+                used => ringer.timer.left(used.map_or(now, |used| used.0)),
+            }
         })?;
         self.store_timer(to, left)
     }
@@ -105,23 +110,27 @@ impl<M: Machine> Linux<'_, M> {
         let next = process.timers.with(|timers| {
             let ring = |(&id, ringer): (&u32, &mut Ringer)| {
                 // One that expires more often than this is late, and says how often it has.
-                let soonest = if ringer.rang == 0 { 0 } else { ringer.rang + SHORTEST };
+                let again = if ringer.rang == 0 { 0 } else { ringer.rang + SHORTEST };
                 let used = ringer.used(now);
                 let time = used.map_or(now, |used| used.0);
-                let count = if now < soonest { 0 } else { ringer.timer.take(time) };
+                let count = if now < again { 0 } else { ringer.timer.take(time) };
                 if count > 0 {
                     ringer.rang = now;
                     due.push((id, ringer.signal, ringer.thread, ringer.value, count));
                 }
                 let next = if ringer.timer.is_due(time) { Some(time) } else { ringer.timer.next(time) };
-                let next = next.map(|next| used.map_or(next, |used| soonest_use(now, used, next)));
-                next.map(|next| next.max(if count > 0 { now + SHORTEST } else { soonest }))
+                let next = next.map(|next| match used {
+                    None => next,
+                    // Of its own it is looked again when there are more threads.
+                    Some(used) if ringer.is_of(process) => soonest(now, used, next),
+                    Some(used) => soonest(now, used, next).min(now + LOOKS),
+                });
+                next.map(|next| next.max(if count > 0 { now + SHORTEST } else { again }))
             };
             timers.iter_mut().filter_map(ring).min()
         });
         for (id, signal, tid, value, count) in due.into_iter().filter(|&(_, signal, ..)| signal != 0) {
-            let find = |tid| process.threads.with(|all| all.iter().find(|thread| thread.tid == tid).cloned());
-            let thread = match tid.map(find) {
+            let thread = match tid.map(|tid| process.thread(tid)) {
                 // Whoever was to hear it is gone.
                 Some(None) => continue,
                 Some(found) => found,

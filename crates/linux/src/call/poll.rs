@@ -58,7 +58,7 @@ fn of_socket(socket: &Socket) -> u32 {
         None => found | OUT | HANG_UP,
         Some(peer) => {
             let (_, _, gone) = peer.inbox.state();
-            let room = peer.inbox.has_room(socket.sends());
+            let room = peer.inbox.has_room(socket.fills());
             let broken = socket.inbox.broken();
             // On the network it is not known yet that nobody is there.
             let knows = socket.family == UNIX && gone || silent || broken != Broken::No;

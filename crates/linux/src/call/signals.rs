@@ -233,9 +233,7 @@ impl<M: Machine> Linux<'_, M> {
             Some(group) => all.get(&group).cloned().into_iter().collect(),
             None => all.values().cloned().collect(),
         });
-        let found = all.iter().find_map(|process| {
-            process.threads.with(|threads| threads.iter().find(|thread| thread.tid == tid).cloned())
-        });
+        let found = all.iter().find_map(|process| process.thread(tid));
         let target: Arc<Thread> = found.ok_or(Errno::ESRCH)?;
         if signal > number::LAST {
             return Err(Errno::EINVAL);

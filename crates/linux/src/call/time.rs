@@ -8,10 +8,15 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::{Linux, RESTART, UNLESS_HANDLED, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::meters::{Metered, soonest};
+use crate::meters::{LOOKS, Metered, soonest};
 use crate::process::{Process, Thread};
 use crate::sync::key_of;
 use crate::usage::Usage;
+
+/// Whether a clock is the machine's, or one ahead of it.
+pub(super) fn is_of_machine(clock: u64) -> bool {
+    matches!(clock as u32, 0..=1 | 7..=9 | 11)
+}
 
 /// A sleep was interrupted that ends then, and goes on behind a signal that nobody handles.
 fn restarts_at(thread: &Thread, until: u64) -> Errno {
@@ -60,22 +65,17 @@ impl<M: Machine> Linux<'_, M> {
             clock if clock < 0 && clock & 3 != 3 => (!(clock >> 3) as u32, clock & 4 != 0),
             _ => return Err(Errno::EINVAL),
         };
-        let find = |process: &Arc<Process>, tid| {
-            let find = |one: &&Arc<Thread>| one.tid == tid;
-            process.threads.with(|all| all.iter().find(find).map(Arc::downgrade))
-        };
-        if number == 0 {
-            let own = of_thread.then(|| find(&thread.process, thread.tid)).flatten().map(Metered::Thread);
-            return Ok(own.unwrap_or_else(|| Metered::Process(Arc::downgrade(&thread.process))));
+        let own = &thread.process;
+        if of_thread {
+            // Clocks of others' threads are nobody else's.
+            let found = own.thread(if number == 0 { thread.tid } else { number });
+            return found.map(|found| Metered::Thread(Arc::downgrade(&found))).ok_or(Errno::EINVAL);
         }
-        let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        let found = match of_thread {
-            true => all.iter().find_map(|process| find(process, number)).map(Metered::Thread),
-            false => {
-                all.iter().find(|process| process.pid == number).map(Arc::downgrade).map(Metered::Process)
-            }
+        let found = match number {
+            0 => Some(own.clone()),
+            pid => self.processes.with(|all| all.get(&pid).cloned()),
         };
-        found.ok_or(Errno::EINVAL)
+        found.map(|found| Metered::Process(Arc::downgrade(&found))).ok_or(Errno::EINVAL)
     }
 
     pub(crate) fn clock_gettime(&self, thread: &Thread, clock: u64, to: u64) -> Answer {
@@ -139,17 +139,20 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn sleep(&self, thread: &Thread, [clock, flags, time, left]: [u64; 4]) -> Answer {
         const ABSOLUTE: u64 = 1;
+        // Of a sleep that goes on.
+        let goes_on = thread.deadline.with(Option::take);
         let now = self.clock_of(thread, clock)?;
         // Clocks that are only read, and what a thread itself uses, which it does not while it sleeps.
         if matches!(clock as u32, 3..=6) {
             return Err(Errno::EOPNOTSUPP);
         }
         let time = self.time(time)?;
-        if !matches!(clock as u32, 0..=1 | 7..=11) {
-            return self.sleep_by(thread, &self.metered(thread, clock)?, [flags & ABSOLUTE, time, left]);
+        if !is_of_machine(clock) {
+            let metered = self.metered(thread, clock)?;
+            return self.sleep_by(thread, &metered, goes_on, [flags & ABSOLUTE, time, left]);
         }
         let ns = if flags & ABSOLUTE != 0 { time.saturating_sub(now) } else { time };
-        let until = self.end_of_wait(thread, ns);
+        let until = goes_on.unwrap_or_else(|| self.now().saturating_add(ns));
         if ns == 0 {
             return Ok(0);
         }
@@ -170,12 +173,18 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// Sleeps until a process, or another thread, has used so much of CPUs.
-    fn sleep_by(&self, thread: &Thread, metered: &Metered, [absolute, time, left]: [u64; 3]) -> Answer {
+    fn sleep_by(
+        &self,
+        thread: &Thread,
+        metered: &Metered,
+        goes_on: Option<u64>,
+        [absolute, time, left]: [u64; 3],
+    ) -> Answer {
         if matches!(metered, Metered::Thread(of) if of.as_ptr() == core::ptr::from_ref(thread)) {
             return Err(Errno::EINVAL);
         }
         let used = || metered.read(self.now()).ok_or(Errno::EINVAL);
-        let until = match thread.deadline.with(Option::take) {
+        let until = match goes_on {
             Some(until) => until,
             None if absolute != 0 => time,
             None => used()?.0.saturating_add(time),
@@ -185,11 +194,15 @@ impl<M: Machine> Linux<'_, M> {
             if used.0 >= until {
                 return Ok(0);
             }
-            let look = soonest(self.now(), used, until);
+            let now = self.now();
+            let look = soonest(now, used, until).min(now + LOOKS);
             if self.wait(thread, key_of(thread), Some(look), || false) == Waited::Interrupted {
+                let used = metered.read(self.now()).map_or(until, |used| used.0);
+                if used >= until {
+                    return Ok(0);
+                }
                 if left != 0 && absolute == 0 {
-                    let time = Pack::default().time(until.saturating_sub(used.0));
-                    self.machine.write_user(left, &time.0)?;
+                    self.machine.write_user(left, &Pack::default().time(until - used).0)?;
                 }
                 return Err(if absolute != 0 { UNLESS_HANDLED } else { restarts_at(thread, until) });
             }

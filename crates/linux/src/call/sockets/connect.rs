@@ -98,6 +98,9 @@ impl<M: Machine> Linux<'_, M> {
         let (key, process) = (key_of(&listener.changes), listener.process);
         let own = super::addresses::where_found(&listener.own(), &address);
         let weak = Arc::downgrade(&listener);
+        if socket.family != UNIX {
+            theirs.takes_after(&listener);
+        }
         drop(listener);
         // Before anybody can find it, and with no lock of another socket held: two might connect to each other.
         theirs.state.with(|state| state.own = own);
@@ -194,9 +197,6 @@ impl<M: Machine> Linux<'_, M> {
                 state.times = times;
             }
         });
-        if socket.family != UNIX {
-            found.takes_after(&socket);
-        }
         let address = found.peer().map_or(found.own(), |peer| peer.address);
         let address = crate::network::as_seen(socket.family, &address);
         self.store_address(&address, to, len_at)?;

@@ -257,7 +257,9 @@ impl<M: Machine> Linux<'_, M> {
             true if is_late() => Err(Errno::EAGAIN),
             _ => self.recvmsg(thread, number, at, flags | if later { at_once } else { 0 }),
         });
-        self.tell_left(time_at, until, 1);
+        if done.is_ok_and(|count| count > 0) {
+            self.tell_left(time_at, until, 1);
+        }
         done
     }
 

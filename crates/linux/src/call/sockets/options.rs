@@ -40,6 +40,11 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let mut what = what;
+        if let (1, 32 | 33) = (level, what)
+            && !thread.process.owner.with(|owner| owner.is_root())
+        {
+            return Err(Errno::EPERM);
+        }
         // Room is counted with what the kernel needs for itself. The last two are for who may have more than others: here nobody may.
         if let (1, 7 | 8 | 32 | 33) = (level, what) {
             let receives = matches!(what, 8 | 33);

@@ -49,9 +49,8 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ECONNREFUSED);
         }
         loop {
-            let want =
-                (room - done).min(if stream { self.piece() as u64 } else { crate::socket::ROOM as u64 })
-                    as usize;
+            // A packet comes whole, however long it is.
+            let want = (room - done).min(if stream { self.piece() as u64 } else { u64::MAX }) as usize;
             let mut found = socket.inbox.receive(want, stream, peek);
             if found.is_none() {
                 if done > 0 && flags & message::ALL == 0 {

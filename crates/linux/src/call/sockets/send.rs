@@ -136,7 +136,7 @@ impl<M: Machine> Linux<'_, M> {
                 let mut sent = if silent || is_network && socket.inbox.broken() != Broken::No {
                     Sent::Closed
                 } else {
-                    inbox.send(&piece[done..], &own, files.clone(), stream, socket.sends())
+                    inbox.send(&piece[done..], &own, files.clone(), stream, socket.fills())
                 };
                 if sent == Sent::Wait && may_be_lost {
                     return Ok(());
@@ -146,7 +146,7 @@ impl<M: Machine> Linux<'_, M> {
                         return Err((done, Errno::EAGAIN));
                     }
                     let how = self.wait(thread, key_of(&*inbox), until, || {
-                        sent = inbox.send(&piece[done..], &own, files.clone(), stream, socket.sends());
+                        sent = inbox.send(&piece[done..], &own, files.clone(), stream, socket.fills());
                         sent != Sent::Wait
                     });
                     match how {

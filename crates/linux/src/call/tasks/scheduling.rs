@@ -55,9 +55,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        let find = |process: &Arc<Process>| {
-            process.threads.with(|all| all.iter().find(|one| one.tid == tid).cloned())
-        };
+        let find = |process: &Arc<Process>| process.thread(tid);
         all.iter().find_map(find).map(Some).ok_or(Errno::ESRCH)
     }
 
