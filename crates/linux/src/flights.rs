@@ -38,9 +38,9 @@ impl Flights {
         let sockets = files.iter().filter(|open| socket(open).is_some());
         let count = self.sent.with(|sent| {
             sent.extend(sockets.map(Arc::downgrade));
+            self.count.store(sent.len(), Ordering::SeqCst);
             sent.len()
         });
-        self.count.store(count, Ordering::SeqCst);
         if count >= self.next.load(Ordering::Relaxed).max(FEW) {
             self.due.store(true, Ordering::SeqCst);
         }
@@ -78,10 +78,10 @@ impl Flights {
                 let open = open.upgrade();
                 open.is_some_and(|open| all.insert(at(&open), open).is_none())
             });
+            self.count.store(all.len(), Ordering::SeqCst);
+            self.next.store(2 * all.len(), Ordering::Relaxed);
             all
         });
-        self.count.store(all.len(), Ordering::SeqCst);
-        self.next.store(2 * all.len(), Ordering::Relaxed);
         // First what lies where, and only then who is had elsewhere: one that is sent meanwhile is had by one more than was seen.
         let mut lies_in: Vec<(usize, usize)> = Vec::new();
         let mut inside: BTreeMap<usize, usize> = BTreeMap::new();

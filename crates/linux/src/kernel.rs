@@ -550,8 +550,18 @@ impl<'p, M: Machine> Linux<'p, M> {
         // What has come, and was not what the wait is for, may come again with each nanosecond.
         let mut soonest = 0;
         let how = loop {
-            let look = until.into_iter().chain(due().map(|at| at.max(soonest))).min();
-            let how = self.wait(thread, key_of(&self.watchers), look, &mut ready);
+            let when = || until.into_iter().chain(due().map(|at| at.max(soonest))).min();
+            let look = when();
+            // Whoever wakes it may have set one of them for an earlier time.
+            let mut is_sooner = false;
+            let how = self.wait(thread, key_of(&self.watchers), look, || {
+                let is_ready = ready();
+                is_sooner = !is_ready && when().is_some_and(|at| look.is_none_or(|look| at < look));
+                is_ready || is_sooner
+            });
+            if how == Waited::Ready && is_sooner {
+                continue;
+            }
             if how != Waited::Late || until.is_some_and(|until| self.now() >= until) {
                 break how;
             }

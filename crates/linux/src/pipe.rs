@@ -79,8 +79,10 @@ impl Drop for End {
 impl End {
     /// As [`Pipe::ready`] has it; but who came before anybody wrote has not come to the end.
     pub fn ready(&self) -> (bool, bool) {
+        // In this order: who opens it is there before that is counted.
+        let is_unmet = self.unmet == Some(self.pipe.opened(Way::Write));
         let (ready, closed) = self.pipe.ready(self.way);
-        if self.way == Way::Read && self.unmet == Some(self.pipe.opened(Way::Write)) {
+        if self.way == Way::Read && is_unmet {
             return (!self.pipe.is_empty(), false);
         }
         (ready, closed)

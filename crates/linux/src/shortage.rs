@@ -63,9 +63,12 @@ impl<M: Machine> Linux<'_, M> {
         // What a process had is free when it has ended, and not when nobody has its memory any more.
         let lives = |process: &Process| process.ended.load(Ordering::SeqCst) == 0;
         let dies = |process: &&Arc<Process>| process.dying.load(Ordering::SeqCst) != 0 && lives(process);
-        // Whoever settles may have taken the space of somebody else, who ends meanwhile.
-        let [came, gone] = self.left.spaces.each_ref().map(|spaces| spaces.load(Ordering::SeqCst));
-        let victim = match others.iter().find(dies) {
+        let dying = others.iter().find(dies);
+        // Whoever settles may have taken the space of somebody else, who ends meanwhile. In this order: who has ended has said that its space came, and if
+        // as many were gone before as had come then, none was on its way.
+        let gone = self.left.spaces[1].load(Ordering::SeqCst);
+        let came = self.left.spaces[0].load(Ordering::SeqCst);
+        let victim = match dying {
             Some(dying) => Some(dying.clone()),
             None if gone < came => None,
             None => {

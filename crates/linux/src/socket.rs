@@ -97,8 +97,8 @@ pub enum Broken {
 /// What has been sent to a socket.
 pub struct Inbox {
     content: Spin<Content>,
-    /// How often something has come here, and how often room has.
-    changes: [AtomicU64; 2],
+    /// How often something has come here, how often room has, and how often one of the ends has said its last.
+    changes: [AtomicU64; 3],
     /// Bytes that wait here beside what whoever sends may have on its way.
     takes: AtomicUsize,
     left: Arc<Left>,
@@ -157,6 +157,11 @@ impl Inbox {
 
     fn goes(&self) {
         self.changes[1].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whatever somebody waits for, it hears of this.
+    fn ends(&self) {
+        self.changes[2].fetch_add(1, Ordering::SeqCst);
     }
 
     /// Takes up to `most` bytes: of a stream from as many packets as it takes, up to one with files; of others from one. `None`: there is
@@ -299,8 +304,7 @@ impl Inbox {
     /// Nobody sends any more: whoever did broke off, which is said once what came before is read.
     pub fn break_off(&self, said: Errno) {
         self.content.with(|content| (content.ended, content.broken) = (true, Broken::Yes(said)));
-        self.comes();
-        self.goes();
+        self.ends();
     }
 
     /// Whether whoever sent here broke off.
@@ -327,14 +331,13 @@ impl Inbox {
     /// Nobody sends any more.
     pub fn end(&self) {
         self.content.with(|content| content.ended = true);
-        self.comes();
+        self.ends();
     }
 
     /// Nobody receives any more but what is there.
     pub fn close_behind(&self) {
         self.content.with(|content| content.closed = true);
-        self.comes();
-        self.goes();
+        self.ends();
     }
 
     /// Nobody receives any more; what was there is gone, but for files that were on their way.
@@ -345,8 +348,7 @@ impl Inbox {
             content.bytes = 0;
             core::mem::take(&mut content.packets)
         });
-        self.comes();
-        self.goes();
+        self.ends();
         gone.into_iter().flat_map(|packet| packet.files).collect()
     }
 }
@@ -593,9 +595,13 @@ impl Socket {
 
     /// How often anything has come, and how often room has where it sends to.
     pub fn changes(&self) -> [u64; 2] {
-        let own = self.changes.load(Ordering::SeqCst);
-        let room = self.peer().map_or(0, |peer| peer.inbox.changes[1].load(Ordering::SeqCst));
-        [own + self.inbox.changes[0].load(Ordering::SeqCst), own + room]
+        /// So far apart that none of the others makes up for one of its own: whom it is connected to may change.
+        const APART: u64 = 0x9e37_79b9_7f4a_7c15;
+        let count = |inbox: &Inbox, which: usize| inbox.changes[which].load(Ordering::SeqCst);
+        let [room, over] = self.peer().map_or([0; 2], |peer| [1, 2].map(|which| count(&peer.inbox, which)));
+        let own = self.changes.load(Ordering::SeqCst).wrapping_mul(APART);
+        let all = own.wrapping_add(count(&self.inbox, 2) + over);
+        [all.wrapping_add(count(&self.inbox, 0)), all.wrapping_add(room)]
     }
 }
 

@@ -71,6 +71,7 @@ impl Drop for Side {
         let terminal = &self.terminal;
         if self.master {
             terminal.over.store(true, Ordering::SeqCst);
+            terminal.change();
             terminal.left.add(Leaving::Terminal(terminal.number));
         } else if terminal
             .state

@@ -1,15 +1,12 @@
 //! Timers that are looked at, and not rung: whoever wants to know how often one has expired reckons.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
 use crate::sync::Spin;
 
 /// A timer, on the machine's clock. All times in nanoseconds.
 #[derive(Default)]
 pub struct Timer {
-    /// When it expires next, 0 if it does not, and how long until the time after that, 0 if there is none.
-    state: Spin<(u64, u64)>,
-    sets: AtomicU64,
+    /// When it expires next, 0 if it does not, and how long until the time after that, 0 if there is none; and how often it has been set.
+    state: Spin<((u64, u64), u64)>,
 }
 
 fn expired((at, every): (u64, u64), now: u64) -> u64 {
@@ -41,19 +38,26 @@ fn left(state: (u64, u64), now: u64) -> (u64, u64) {
 impl Timer {
     /// Sets it; returns how long it had to go, and its repetition.
     pub fn set(&self, at: u64, every: u64, now: u64) -> (u64, u64) {
-        self.sets.fetch_add(1, Ordering::SeqCst);
-        // In one step: of two who set it at once the second finds what the first has set.
-        left(self.state.with(|state| core::mem::replace(state, (at, every))), now)
+        // In one step: of two who set it at once the second finds what the first has set, and whoever looks finds both or neither.
+        let before = self.state.with(|(state, sets)| {
+            *sets += 1;
+            core::mem::replace(state, (at, every))
+        });
+        left(before, now)
+    }
+
+    fn now_set(&self) -> (u64, u64) {
+        self.state.with(|(state, _)| *state)
     }
 
     /// How long it has to go, and its repetition.
     pub fn left(&self, now: u64) -> (u64, u64) {
-        left(self.state.with(|state| *state), now)
+        left(self.now_set(), now)
     }
 
     /// How often it has expired since it was asked last.
     pub fn take(&self, now: u64) -> u64 {
-        self.state.with(|state| {
+        self.state.with(|(state, _)| {
             let count = expired(*state, now);
             if count > 0 {
                 state.0 = if state.1 == 0 { 0 } else { after(*state, count) };
@@ -64,27 +68,27 @@ impl Timer {
 
     /// How often it has expired since; nothing is taken.
     pub fn ticks(&self, now: u64) -> u64 {
-        self.state.with(|state| expired(*state, now))
+        expired(self.now_set(), now)
     }
 
     /// Whether it has expired since.
     pub fn is_due(&self, now: u64) -> bool {
-        self.state.with(|state| expired(*state, now) > 0)
+        expired(self.now_set(), now) > 0
     }
 
     /// When it expires next, after now.
     pub fn next(&self, now: u64) -> Option<u64> {
-        next(self.state.with(|state| *state), now)
+        next(self.now_set(), now)
     }
 
     /// A number that is another one after each expiry.
     pub fn changes(&self, now: u64) -> u64 {
-        let (at, every) = self.state.with(|state| *state);
+        let ((at, every), sets) = self.state.with(|state| *state);
         let next = match expired((at, every), now) {
             0 => at,
             count => at.wrapping_add(count.wrapping_mul(every.max(1))),
         };
-        self.sets.load(Ordering::SeqCst).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(next)
+        sets.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(next)
     }
 }
 

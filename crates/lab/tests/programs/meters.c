@@ -99,15 +99,6 @@ static void *sleeps(void *gate) {
     return 0;
 }
 
-static char state_of_thread(pid_t tid) {
-    char path[64], line[256] = {0};
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
-    FILE *file = fopen(path, "r");
-    if (file) fread(line, 1, sizeof line - 1, file) ? 0 : 0, fclose(file);
-    char *end = strrchr(line, ')');
-    return end ? end[2] : 0;
-}
-
 // Timers of what one thread uses, and of what a process does: they ring for who runs.
 static void timers(void) {
     struct sigaction action = {.sa_sigaction = rings, .sa_flags = SA_SIGINFO | SA_RESTART};

@@ -278,6 +278,12 @@ fn only_who_runs_uses_a_cpu() {
     no_check_fails("meters");
 }
 
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
+fn whoever_waits_hears_of_what_others_do() {
+    no_check_fails("woken");
+}
+
 /// No check of this program fails on the host, with 1 CPU, or with 4.
 #[track_caller]
 fn no_check_fails(name: &str) {

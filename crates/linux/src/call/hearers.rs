@@ -62,8 +62,12 @@ impl<M: Machine> Linux<'_, M> {
     fn begin_to_hear(&self, thread: &Thread, open: &Arc<Open>) {
         let (found, changes) = self.look(thread, open, &Looks::default());
         let new = open.hearer.with(|hearer| {
-            hearer.seen = (found, changes.unwrap_or_default());
-            !core::mem::replace(&mut hearer.listed, true)
+            // Of one that is looked at already somebody else may be about to tell what has come.
+            let new = !core::mem::replace(&mut hearer.listed, true);
+            if new {
+                hearer.seen = (found, changes.unwrap_or_default());
+            }
+            new
         });
         if new {
             self.hearing.with(|all| {
@@ -180,9 +184,23 @@ impl<M: Machine> Linux<'_, M> {
         }
         let all: Vec<_> = self.hearing.with(|all| all.iter().filter_map(Weak::upgrade).collect());
         for open in &all {
-            let (found, changes) = self.look(thread, open, &Looks::default());
-            let now = (found, changes.unwrap_or_default());
-            let before = open.hearer.with(|hearer| core::mem::replace(&mut hearer.seen, now));
+            let (before, now) = loop {
+                let before = open.hearer.with(|hearer| hearer.seen);
+                let (found, changes) = self.look(thread, open, &Looks::default());
+                let now = (found, changes.unwrap_or_default());
+                // Of two who look at once the one that looked first may come last: it looks again.
+                let is_last = open.hearer.with(|hearer| {
+                    let is_last = hearer.seen == before;
+                    if is_last {
+                        hearer.seen = now;
+                    }
+                    is_last
+                });
+                if is_last {
+                    break (before, now);
+                }
+            };
+            let found = now.0;
             if now == before {
                 continue;
             }

@@ -60,6 +60,8 @@ fn of_socket(socket: &Socket) -> u32 {
             let (_, _, gone) = peer.inbox.state();
             let room = peer.inbox.has_room(socket.fills());
             let broken = socket.inbox.broken();
+            // What has no room is lost on its way, where packets may be.
+            let room = room || socket.kind == kind::PACKETS && socket.family != UNIX;
             // On the network it is not known yet that nobody is there.
             let knows = socket.family == UNIX && gone || silent || broken != Broken::No;
             let hung = (ended || closed) && knows && socket.kind != kind::PACKETS;

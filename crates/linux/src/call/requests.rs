@@ -105,6 +105,7 @@ impl<M: Machine> Linux<'_, M> {
             Err(error) => -i64::from(error.0),
         };
         context.put(Event { data: long(0), at, answer });
+        self.changed(key_of(context));
         if let Some(Kind::Event(counter)) = tells.as_ref().map(|open| &open.kind) {
             counter.add(1);
             self.changed(key_of(counter));

@@ -114,7 +114,7 @@ impl<M: Machine> Linux<'_, M> {
         &self,
         thread: &Thread,
         open: &Open,
-        mask: u64,
+        mask: &AtomicU64,
         bytes: u64,
     ) -> Result<alloc::vec::Vec<u8>, Errno> {
         const EACH: usize = 128;
@@ -124,7 +124,8 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let next = || {
-            let pending = thread.waiting_signals() & mask;
+            // Another thread may want others of it meanwhile.
+            let pending = thread.waiting_signals() & mask.load(Ordering::SeqCst);
             if pending == 0 { None } else { self.take(thread, first_of(pending)) }
         };
         let mut first = next();

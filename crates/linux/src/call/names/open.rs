@@ -195,7 +195,9 @@ impl<M: Machine> Linux<'_, M> {
         let kind = match &open.kind {
             Kind::Pipe(end) => {
                 let writes = flags & flag::ACCESS == flag::WRITE_ONLY;
-                Kind::Pipe(end.pipe.end(if writes { Way::Write } else { Way::Read }))
+                let again = end.pipe.end(if writes { Way::Write } else { Way::Read });
+                self.changed(key_of(&*again.pipe));
+                Kind::Pipe(again)
             }
             Kind::Console(which) => Kind::Console(*which),
             _ => {
@@ -309,7 +311,11 @@ impl<M: Machine> Linux<'_, M> {
         let (way, other) = match flags & flag::ACCESS {
             0 => (Way::Read, Way::Write),
             flag::WRITE_ONLY => (Way::Write, Way::Read),
-            _ => return Ok(Kind::Both(pipe.end(Way::Read), pipe.end(Way::Write))),
+            _ => {
+                let both = Kind::Both(pipe.end(Way::Read), pipe.end(Way::Write));
+                self.changed(key_of(&**pipe));
+                return Ok(both);
+            }
         };
         let at_once = flags & flag::NO_WAIT != 0;
         if at_once && way == Way::Write && !pipe.is_open(Way::Read) {

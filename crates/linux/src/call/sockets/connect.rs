@@ -33,8 +33,11 @@ impl<M: Machine> Linux<'_, M> {
                 _ if state.peer.is_some() => return Err(Errno::EINVAL),
                 none => *none = Some((alloc::collections::VecDeque::new(), most)),
             }
-            Ok(0)
-        })
+            Ok(())
+        })?;
+        // Whoever waits to be taken in may have room now.
+        self.changed(key_of(&socket.changes));
+        Ok(0)
     }
 
     pub(crate) fn connect(&self, thread: &Thread, number: u64, at: u64, len: u64) -> Answer {
@@ -63,6 +66,9 @@ impl<M: Machine> Linux<'_, M> {
             self.give_port(&socket, &address)?;
             let before = socket.state.with(|state| core::mem::replace(&mut state.peer, peer));
             drop(before);
+            // Where it sends to now there may be room.
+            socket.changes.fetch_add(1, Ordering::SeqCst);
+            self.changed(key_of(&socket.changes));
             return Ok(0);
         }
         if socket.state.with(|state| state.waiting.is_some()) {

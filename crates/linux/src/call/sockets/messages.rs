@@ -204,6 +204,8 @@ impl<M: Machine> Linux<'_, M> {
                 control_len += len.next_multiple_of(8).min(left);
             }
         }
+        // What had no room is closed; whoever waits for it to be hears of that.
+        self.left.add_open(received.files);
         self.machine.write_user(at + 8, &(name_len as u32).to_le_bytes())?;
         self.machine.write_user(at + 40, &Pack::default().long(control_len).word(said as u32).0)?;
         Ok(if flags & message::CUT != 0 && !socket.is_stream() { received.whole as u64 } else { done })

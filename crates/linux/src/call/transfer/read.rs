@@ -1,7 +1,6 @@
 //! Bytes from what is open to a program.
 
 use alloc::sync::Arc;
-use core::sync::atomic::Ordering;
 
 use super::as_far_as;
 use crate::errno::{Answer, Errno};
@@ -160,7 +159,7 @@ impl<M: Machine> Linux<'_, M> {
                 self.machine.write_user(to, &count.to_le_bytes()).map(|()| 8)
             }
             Kind::Signals(mask) => {
-                let all = self.read_signals(thread, open, mask.load(Ordering::SeqCst), bytes)?;
+                let all = self.read_signals(thread, open, mask, bytes)?;
                 self.machine.write_user(to, &all).map(|()| all.len() as u64)
             }
             Kind::Watches(watches) => {

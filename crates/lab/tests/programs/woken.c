@@ -1,0 +1,200 @@
+// Whoever waits hears of what somebody else does meanwhile. A line for each part with how many checks failed; what is not heard of hangs.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "checks.h"
+#include "until.h"
+
+// A process that does this, and is asleep in it; it is to end with 0.
+#define SLEEPS(does) \
+    ({ \
+        pid_t pid_ = fork(); \
+        if (!pid_) _exit(!(does)); \
+        CHECK(UNTIL(state_of(pid_) == 'S')); \
+        pid_; \
+    })
+
+static void ends_well(pid_t pid) {
+    int status = -1;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static int set_of(int of, unsigned events) {
+    struct epoll_event event = {.events = events};
+    int set = epoll_create1(0);
+    CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, of, &event) == 0);
+    return set;
+}
+
+static unsigned hears(int set, int time) {
+    struct epoll_event event = {0};
+    return epoll_wait(set, &event, 1, time) == 1 ? event.events : 0;
+}
+
+// A timer that is set, or is watched, only while somebody waits for it already.
+static void timers(void) {
+    struct itimerspec soon = {{0, 0}, {0, 5000000}}, later = {{0, 0}, {100000, 0}};
+    struct epoll_event event = {.events = EPOLLIN};
+    long many;
+    for (int how = 0; how < 4; how++) {
+        int timer = timerfd_create(CLOCK_MONOTONIC, 0), set = how < 3 ? set_of(timer, EPOLLIN) : epoll_create1(0);
+        if (how == 1) CHECK(timerfd_settime(timer, 0, &later, 0) == 0);
+        if (how == 3) CHECK(timerfd_settime(timer, 0, &soon, 0) == 0);
+        pid_t pid = how == 2 ? SLEEPS(read(timer, &many, 8) == 8 && many == 1) : SLEEPS(hears(set, -1) == EPOLLIN);
+        if (how < 3) CHECK(timerfd_settime(timer, 0, &soon, 0) == 0);
+        else CHECK(epoll_ctl(set, EPOLL_CTL_ADD, timer, &event) == 0);
+        ends_well(pid);
+        close(timer), close(set);
+    }
+}
+
+// A name with a pipe behind it that is opened for both.
+static void fifos(void) {
+    CHECK(mkfifo("woken.fifo", 0600) == 0);
+    pid_t pid = SLEEPS(open("woken.fifo", O_RDONLY) >= 0);
+    int both = open("woken.fifo", O_RDWR);
+    ends_well(pid);
+    close(both);
+    pid = SLEEPS(open("woken.fifo", O_WRONLY) >= 0);
+    both = open("woken.fifo", O_RDWR);
+    ends_well(pid);
+    close(both), unlink("woken.fifo");
+}
+
+// The other end of a terminal goes.
+static void terminals(void) {
+    int master, slave;
+    CHECK(openpty(&master, &slave, 0, 0, 0) == 0);
+    int set = set_of(slave, EPOLLIN | EPOLLOUT | EPOLLET);
+    CHECK(hears(set, 0) == EPOLLOUT && hears(set, 0) == 0);
+    close(master);
+    unsigned events = hears(set, LONG);
+    CHECK((events & EPOLLHUP) && hears(set, 0) == 0);
+    close(slave), close(set);
+}
+
+static volatile pid_t reader;
+
+static void *takes_signal(void *of) {
+    struct signalfd_siginfo info;
+    reader = (pid_t)syscall(SYS_gettid);
+    return (void *)(long)(read(*(int *)of, &info, sizeof info) == sizeof info && info.ssi_signo == SIGUSR2);
+}
+
+// Signals that are read become others.
+static void signals(void) {
+    sigset_t one, both;
+    sigemptyset(&both), sigaddset(&both, SIGUSR1), sigaddset(&both, SIGUSR2);
+    sigprocmask(SIG_BLOCK, &both, 0);
+    sigemptyset(&one), sigaddset(&one, SIGUSR1);
+    int reads = signalfd(-1, &one, 0);
+    pid_t pid = fork();
+    if (!pid) {
+        pthread_t thread;
+        void *right = 0;
+        CHECK(pthread_create(&thread, 0, takes_signal, &reads) == 0);
+        CHECK(UNTIL(reader && state_of_thread(reader) == 'S'));
+        sigemptyset(&one), sigaddset(&one, SIGUSR2);
+        CHECK(signalfd(reads, &one, 0) == reads && kill(getpid(), SIGUSR2) == 0 && pthread_join(thread, &right) == 0);
+        _exit(wrong || !right);
+    }
+    ends_well(pid);
+    sigprocmask(SIG_UNBLOCK, &both, 0);
+    close(reads);
+}
+
+// Packets that are lost want no room; others have it with somebody else.
+static void packets(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof at;
+    int takes = socket(AF_INET, SOCK_DGRAM, 0), sends = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(bind(takes, (void *)&at, len) == 0 && getsockname(takes, (void *)&at, &len) == 0 && connect(sends, (void *)&at, len) == 0);
+    struct pollfd room = {sends, POLLOUT, 0};
+    for (int i = 0; i < 5000; i++) CHECK(send(sends, "packet", 6, 0) == 6);
+    CHECK(poll(&room, 1, LONG) == 1 && room.revents == POLLOUT);
+    close(takes), close(sends);
+    struct sockaddr_un full = {AF_UNIX, "woken.full"}, empty = {AF_UNIX, "woken.empty"};
+    int first = socket(AF_UNIX, SOCK_DGRAM, 0), second = socket(AF_UNIX, SOCK_DGRAM, 0);
+    sends = socket(AF_UNIX, SOCK_DGRAM, 0), room.fd = sends;
+    CHECK(bind(first, (void *)&full, sizeof full) == 0 && bind(second, (void *)&empty, sizeof empty) == 0 && connect(sends, (void *)&full, sizeof full) == 0);
+    while (send(sends, "packet", 6, MSG_DONTWAIT) == 6) {}
+    int set = set_of(sends, EPOLLOUT | EPOLLET);
+    if (poll(&room, 1, 0) == 0) {
+        pid_t pid = SLEEPS(poll(&room, 1, -1) == 1 && room.revents == POLLOUT);
+        CHECK(connect(sends, (void *)&empty, sizeof empty) == 0);
+        ends_well(pid);
+        CHECK(hears(set, LONG) == EPOLLOUT);
+    }
+    close(first), close(second), close(sends), close(set), unlink("woken.full"), unlink("woken.empty");
+}
+
+// Who listens takes in more than before.
+static void backlogs(void) {
+    struct sockaddr_un at = {AF_UNIX, "woken.listens"};
+    int listens = socket(AF_UNIX, SOCK_STREAM, 0), first = socket(AF_UNIX, SOCK_STREAM, 0), second = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(listens, (void *)&at, sizeof at) == 0 && listen(listens, 0) == 0 && connect(first, (void *)&at, sizeof at) == 0);
+    pid_t pid = SLEEPS(connect(second, (void *)&at, sizeof at) == 0);
+    CHECK(listen(listens, 8) == 0);
+    ends_well(pid);
+    close(listens), close(first), close(second), unlink("woken.listens");
+}
+
+// Whatever is waited for, the end is heard of.
+static void ends(void) {
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    int set = set_of(pair[0], EPOLLIN | EPOLLRDHUP | EPOLLET);
+    CHECK(shutdown(pair[1], SHUT_WR) == 0 && hears(set, LONG) == (EPOLLIN | EPOLLRDHUP) && hears(set, 0) == 0);
+    CHECK(shutdown(pair[1], SHUT_RD) == 0 && hears(set, LONG) == (EPOLLIN | EPOLLRDHUP | EPOLLHUP) && hears(set, 0) == 0);
+    close(pair[0]), close(pair[1]), close(set);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    set = set_of(pair[0], EPOLLOUT | EPOLLET);
+    CHECK(hears(set, 0) == EPOLLOUT && shutdown(pair[0], SHUT_WR) == 0);
+    hears(set, 0);
+    CHECK(shutdown(pair[1], SHUT_WR) == 0 && (hears(set, LONG) & EPOLLHUP));
+    close(pair[0]), close(pair[1]), close(set);
+}
+
+// A lock goes with a file that was sent and could not be handed over.
+static void locks(void) {
+    int pair[2], file = open("woken.lock", O_RDWR | O_CREAT, 0600);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && flock(file, LOCK_EX) == 0);
+    char control[CMSG_SPACE(4)] = {0}, byte = 'x';
+    struct iovec bytes = {&byte, 1};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(4);
+    memcpy(CMSG_DATA(head), &file, 4);
+    pid_t pid = fork();
+    if (!pid) {
+        close(file), close(pair[0]), close(pair[1]), file = open("woken.lock", O_RDWR);
+        _exit(flock(file, LOCK_EX) != 0);
+    }
+    CHECK(UNTIL(state_of(pid) == 'S') && sendmsg(pair[0], &message, 0) == 1 && close(file) == 0);
+    message.msg_control = 0, message.msg_controllen = 0;
+    CHECK(recvmsg(pair[1], &message, 0) == 1 && message.msg_flags == MSG_CTRUNC);
+    ends_well(pid);
+    close(pair[0]), close(pair[1]), unlink("woken.lock");
+}
+
+int main(int count, char **arguments) {
+    static const struct part parts[] = {{"timers", timers}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}};
+    alarm(HANGS);
+    PLAY(parts, count, arguments);
+    return 0;
+}
