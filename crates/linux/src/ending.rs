@@ -101,8 +101,8 @@ impl<M: Machine> Linux<'_, M> {
 
     fn end_process(&self, process: &Arc<Process>) {
         let files = process.files.with(|files| core::mem::replace(files, Files::new()));
-        files.each(|open| self.closes(open));
-        drop(files);
+        // One after the other: of what is open under two numbers the second is the last.
+        files.into_each(|open| self.closes(&open));
         self.left.flights.let_go(true);
         self.leaves_terminal(process, true);
         process.timers.with(BTreeMap::clear);

@@ -332,6 +332,10 @@ impl Files {
         self.all.values().for_each(|(open, _)| work(open));
     }
 
+    pub fn into_each(self, mut work: impl FnMut(Arc<Open>)) {
+        self.all.into_values().for_each(|(open, _)| work(open));
+    }
+
     pub fn numbers(&self) -> Vec<u64> {
         self.all.keys().map(|&number| number as u64).collect()
     }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -192,8 +193,25 @@ static void locks(void) {
     close(pair[0]), close(pair[1]), unlink("woken.lock");
 }
 
+// A process ends that has a file open under two numbers: it is closed once.
+static void closes(void) {
+    char about[1024];
+    int watches = inotify_init1(0), file = open("woken.file", O_RDWR | O_CREAT, 0600);
+    CHECK(inotify_add_watch(watches, "woken.file", IN_CLOSE_WRITE) > 0);
+    pid_t pid = fork();
+    if (!pid) {
+        int own = open("woken.file", O_WRONLY);
+        _exit(close(file) != 0 || dup2(own, 1) != 1 || dup2(own, 2) != 2);
+    }
+    ends_well(pid);
+    struct pollfd come = {watches, POLLIN, 0};
+    CHECK(poll(&come, 1, LONG) == 1 && read(watches, about, sizeof about) == sizeof(struct inotify_event));
+    CHECK(((struct inotify_event *)about)->mask == IN_CLOSE_WRITE && poll(&come, 1, 0) == 0);
+    close(file), close(watches), unlink("woken.file");
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"timers", timers}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}};
+    static const struct part parts[] = {{"timers", timers}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}, {"closes", closes}};
     alarm(HANGS);
     PLAY(parts, count, arguments);
     return 0;
