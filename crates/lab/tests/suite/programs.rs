@@ -249,21 +249,13 @@ fn barriers_of_others_words_to_wait_for_and_advice_to_others_are_as_on_the_host(
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
 fn what_calls_promise_at_their_edges_is_as_on_the_host() {
-    let scratch = Scratch::new("edges");
-    let program = built("edges", &scratch);
-    let host = Command::new(&program).current_dir(&scratch.0).output().expect("it runs");
-    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stderr));
-    prints(&program, &["--memory", "64M"], &text(&host.stdout));
+    no_check_fails("edges");
 }
 
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
 fn what_calls_keep_for_whom_it_is_meant_is_as_on_the_host() {
-    let scratch = Scratch::new("kept");
-    let program = built("kept", &scratch);
-    let host = Command::new(&program).current_dir(&scratch.0).output().expect("it runs");
-    assert!(text(&host.stdout).lines().all(|line| line.ends_with(": 0")), "{}", text(&host.stderr));
-    prints(&program, &["--memory", "64M"], &text(&host.stdout));
+    ["kept", "sockets"].into_iter().for_each(no_check_fails);
 }
 
 #[test]
