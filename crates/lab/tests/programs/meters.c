@@ -178,9 +178,18 @@ static void forward(void) {
     CHECK(back == 0 && pthread_join(thread, 0) == 0);
 }
 
+// Uses a CPU until it is told to stop.
+static void *spins(void *of) {
+    while (go) {}
+    return of;
+}
+
+// The same, and interrupts a thread now and then: before it sleeps that is in vain.
 static void *interrupts(void *sleeper) {
-    runs_for(20l * MS, CLOCK_THREAD_CPUTIME_ID);
-    pthread_kill((pthread_t)sleeper, SIGUSR1);
+    while (go) {
+        runs_for(5l * MS, CLOCK_THREAD_CPUTIME_ID);
+        pthread_kill((pthread_t)sleeper, SIGUSR1);
+    }
     return 0;
 }
 
@@ -192,13 +201,18 @@ static void sleep_by(void) {
     CHECK(clock_nanosleep(own, 0, &span, 0) == EINVAL && clock_nanosleep(CLOCK_THREAD_CPUTIME_ID, 0, &span, 0) == EINVAL);
     pthread_t thread;
     long before = now_by(CLOCK_PROCESS_CPUTIME_ID);
-    CHECK(pthread_create(&thread, 0, runs, (void *)(40l * MS)) == 0 && clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &span, 0) == 0);
-    CHECK(now_by(CLOCK_PROCESS_CPUTIME_ID) >= before + 10 * MS && pthread_join(thread, 0) == 0);
+    go = 1;
+    CHECK(pthread_create(&thread, 0, spins, 0) == 0 && clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &span, 0) == 0);
+    CHECK(now_by(CLOCK_PROCESS_CPUTIME_ID) >= before + 10 * MS);
+    go = 0;
+    CHECK(pthread_join(thread, 0) == 0);
     // What is left is what nobody has used yet when it was interrupted.
     struct sigaction action = {.sa_sigaction = rings, .sa_flags = SA_SIGINFO};
     sigaction(SIGUSR1, &action, 0);
+    go = 1;
     CHECK(pthread_create(&thread, 0, interrupts, (void *)pthread_self()) == 0);
     CHECK(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, 0, &(struct timespec){1000, 0}, &at) == EINTR && at.tv_sec < 1000 && at.tv_sec > 0);
+    go = 0;
     CHECK(pthread_join(thread, 0) == 0);
     at = (struct timespec){0, 1};
     CHECK(clock_nanosleep(CLOCK_PROCESS_CPUTIME_ID, TIMER_ABSTIME, &at, 0) == 0);
@@ -213,6 +227,7 @@ static void sleep_by(void) {
 
 int main(int count, char **arguments) {
     static const struct part parts[] = {{"turns", turns}, {"changes", changes}, {"timers", timers}, {"profiles", profiles}, {"forward", forward}, {"sleeps", sleep_by}};
+    alarm(HANGS);
     PLAY(parts, count, arguments);
     return 0;
 }
