@@ -141,11 +141,6 @@ impl Inbox {
         Arc::new(Inbox { content, changes, takes: AtomicUsize::new(takes), left: left.clone() })
     }
 
-    /// There may be room now.
-    pub fn widens(&self) {
-        self.goes();
-    }
-
     /// How many bytes more may come of one who may have so many on their way.
     fn room(&self, content: &Content, sends: usize) -> usize {
         (self.takes.load(Ordering::Relaxed) + sends).saturating_sub(content.bytes)
@@ -155,7 +150,8 @@ impl Inbox {
         self.changes[0].fetch_add(1, Ordering::SeqCst);
     }
 
-    fn goes(&self) {
+    /// There may be room now.
+    pub fn goes(&self) {
         self.changes[1].fetch_add(1, Ordering::SeqCst);
     }
 

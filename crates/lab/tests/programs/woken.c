@@ -210,8 +210,41 @@ static void closes(void) {
     close(file), close(watches), unlink("woken.file");
 }
 
+struct asked {
+    aio_context_t context;
+    pid_t waits;
+    int file, pipe;
+};
+
+// The second of two that it asks for waits.
+static void *submits(void *of) {
+    struct asked *asked = of;
+    char bytes[2];
+    struct iocb first = {.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = asked->file, .aio_buf = (unsigned long)bytes, .aio_nbytes = 1, .aio_data = 42};
+    struct iocb second = first, *both[] = {&first, &second};
+    second.aio_fildes = asked->pipe, second.aio_buf++, second.aio_data++;
+    CHECK(UNTIL(state_of_thread(asked->waits) == 'S') && syscall(SYS_io_submit, asked->context, 2, both) == 2);
+    return 0;
+}
+
+// What is done is heard of before the rest is.
+static void requests(void) {
+    struct asked asked = {0, (pid_t)syscall(SYS_gettid), open("woken.file", O_RDWR | O_CREAT, 0600), 0};
+    struct io_event event = {0};
+    int ends[2];
+    pthread_t thread;
+    CHECK(pipe(ends) == 0 && write(asked.file, "x", 1) == 1 && syscall(SYS_io_setup, 2, &asked.context) == 0);
+    asked.pipe = ends[0];
+    CHECK(pthread_create(&thread, 0, submits, &asked) == 0);
+    CHECK(syscall(SYS_io_getevents, asked.context, 1, 1, &event, 0) == 1 && event.data == 42 && event.res == 1);
+    CHECK(write(ends[1], "y", 1) == 1 && pthread_join(thread, 0) == 0);
+    CHECK(syscall(SYS_io_getevents, asked.context, 1, 1, &event, 0) == 1 && event.data == 43 && event.res == 1);
+    CHECK(syscall(SYS_io_destroy, asked.context) == 0);
+    close(ends[0]), close(ends[1]), close(asked.file), unlink("woken.file");
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"timers", timers}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}, {"closes", closes}};
+    static const struct part parts[] = {{"timers", timers}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}, {"closes", closes}, {"requests", requests}};
     alarm(HANGS);
     PLAY(parts, count, arguments);
     return 0;

@@ -56,7 +56,7 @@ impl<M: Machine> Linux<'_, M> {
                 if receives { Some(socket.inbox.clone()) } else { socket.peer().map(|peer| peer.inbox) };
             // Whoever waits for room may have it now.
             inbox.into_iter().for_each(|inbox| {
-                inbox.widens();
+                inbox.goes();
                 self.changed(key_of(&*inbox));
             });
             value = room.to_le_bytes().to_vec();
