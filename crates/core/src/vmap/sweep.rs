@@ -77,8 +77,9 @@ impl Waiting {
             let until = part.until.get(p);
             if until != 0 && v.state.numbers.has_flushed(p, until) {
                 self.flushed.take_over(mm, v, &part.owned);
-                part.pages.set(p, 0);
-                part.until.set(p, 0);
+                // Release, here and below: partner of the Acquire in `sums`.
+                part.pages.store(p, 0, Ordering::Release);
+                part.until.store(p, 0, Ordering::Release);
                 self.look_at.set(p, v.share(mm));
             }
         }
@@ -88,10 +89,9 @@ impl Waiting {
             // Its sweep has begun. What is sealed already waits with it: a sweep was begun over another.
             sealed.owned.take_over(mm, v, &fresh.owned);
             add(p, &sealed.pages, fresh.pages.get(p));
-            // Release: partner of the Acquire in `sums`.
             fresh.pages.store(p, 0, Ordering::Release);
-            sealed.until.set(p, until);
-            fresh.until.set(p, 0);
+            sealed.until.store(p, until, Ordering::Release);
+            fresh.until.store(p, 0, Ordering::Release);
         }
     }
 
@@ -105,7 +105,7 @@ impl Waiting {
     fn sums<P: Platform>(&self, p: &P, over: u64) -> (u64, u64) {
         // Acquire: partner of the Releases in `turn`: whoever finds that it is not here any more finds that its sweep has begun.
         let now = |word: &Word64| word.load(p, Ordering::Acquire);
-        let waits = |part: &Part| if part.until.get(p) > over { now(&part.pages) } else { 0 };
+        let waits = |part: &Part| if now(&part.until) > over { now(&part.pages) } else { 0 };
         let owned = [&self.sealed.owned, &self.fresh.owned, &self.flushed];
         let pages = self.parts().into_iter().map(waits).chain(owned.map(|owned| now(&owned.pages))).sum();
         (pages, owned.into_iter().map(|owned| now(&owned.frames)).sum())

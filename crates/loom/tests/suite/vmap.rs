@@ -121,6 +121,28 @@ fn remap_and_sweep() -> Model<(Case, PageRange)> {
         .bound(2)
 }
 
+/// CPU 0 has unmapped a page that CPU 1 uses. It begins a sweep and notes that the page waits for that, while CPU 1 purges: when that is
+/// done no CPU leads there.
+fn seal_and_purge() -> Model<(Case, [PageNumber; 2])> {
+    let config = Config { vmap_lazy: Some(4), ..sweeping(0x800) };
+    Model::new(TWO, config, |mm| {
+        let (case, other) = used_on_1(mm);
+        let more = mm.vmap().map(&[case.new; 2], VmapPlace::ANYWHERE, RW).unwrap();
+        mm.vmap().unmap(case.range.start).unwrap();
+        (case, [other.start, more.start])
+    })
+    .cpu(|mm, (_, others)| others.into_iter().for_each(|at| mm.vmap().unmap(at).unwrap()))
+    .cpu(|mm, (case, _)| {
+        mm.vmap().purge().unwrap();
+        assert_eq!(
+            mm.platform().read_kernel(case.range.start),
+            None,
+            "an address that was purged leads somewhere"
+        );
+    })
+    .bound(2)
+}
+
 /// CPU 1 is idle, and goes on.
 fn remap_and_leave_idle() -> Model<(Case, PageRange)> {
     Model::new(TWO, sweeping(0x800), |mm| {
@@ -179,6 +201,7 @@ fn an_address_is_flushed_before_it_is_used_again() {
 fn an_address_is_swept_before_it_is_used_again() {
     remap_and_sweep().holds();
     remap_and_leave_idle().holds();
+    seal_and_purge().holds();
 }
 
 #[test]
@@ -186,6 +209,7 @@ fn broken_rules_of_sweeps_are_seen() {
     remap_and_sweep().fails(Fault::Broken(Rule::KernelSweepCountsAll));
     remap_and_sweep().fails(Fault::Broken(Rule::FlushBeforeKernelSwept));
     remap_and_leave_idle().fails(Fault::Broken(Rule::IdleReturnSweep));
+    seal_and_purge().fails(Fault::Broken(Rule::FlushBeforeKernelSwept));
 }
 
 #[test]
