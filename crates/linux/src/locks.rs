@@ -67,7 +67,7 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// A lock that is in the way of another one.
+    /// The first lock that is in the way of another one.
     pub fn in_the_way(&mut self, of: Of, wanted: &Lock) -> Option<Lock> {
         let all = self.all.get_mut(&of)?;
         all.retain(|lock| lock.owner.lives());
@@ -90,7 +90,21 @@ impl Locks {
             return Err(Errno::ENOLCK);
         }
         self.unlock(of, &wanted.owner, &wanted.range);
-        self.all.entry(of).or_default().push(wanted.clone());
+        let (all, mut lock) = (self.all.entry(of).or_default(), wanted.clone());
+        // Side by side they are one.
+        all.retain(|other| {
+            let touches = other.range.end == lock.range.start || lock.range.end == other.range.start;
+            let joins = touches && other.owner.is(&lock.owner) && other.alone == lock.alone;
+            if joins {
+                lock.range = lock.range.start.min(other.range.start)..lock.range.end.max(other.range.end);
+            }
+            !joins
+        });
+        // Those of one owner lie together, by where they begin: who asks what is in the way hears of the first.
+        let its = |other: &Lock| other.owner.is(&lock.owner);
+        let behind = all.iter().position(|other| its(other) && other.range.start > lock.range.start);
+        let at = behind.or_else(|| all.iter().rposition(its).map(|last| last + 1)).unwrap_or(all.len());
+        all.insert(at, lock);
         Ok(true)
     }
 
@@ -122,8 +136,18 @@ impl Locks {
     /// A process is about to wait for a lock, and is known to until [`waits_no_more`](Self::waits_no_more).
     ///
     /// # Errors
-    /// `EDEADLK`: whoever is in the way waits for another, and so on, and one of them for this process.
+    /// As [`ends`](Self::ends).
     pub fn wait(&mut self, of: Of, wanted: &Lock) -> Result<(), Errno> {
+        self.ends(of, wanted)?;
+        self.waits.push((of, wanted.clone()));
+        Ok(())
+    }
+
+    /// Whether the wait of a process for a lock can end. Who let go of one may leave a circle behind: asked each time that it is woken.
+    ///
+    /// # Errors
+    /// `EDEADLK`: whoever is in the way waits for another, and so on, and one of them for this process.
+    pub fn ends(&mut self, of: Of, wanted: &Lock) -> Result<(), Errno> {
         let mut next = (of, wanted.clone());
         for _ in 0..LONGEST {
             let found = self.in_the_way(next.0, &next.1);
@@ -135,7 +159,6 @@ impl Locks {
             let Some(waits) = waits else { break };
             next = waits.clone();
         }
-        self.waits.push((of, wanted.clone()));
         Ok(())
     }
 
@@ -202,6 +225,31 @@ mod tests {
         locks.waits_no_more(FILE, &lock(1, 2..3, true));
         assert_eq!(locks.wait(FILE, &lock(3, 1..2, false)), Ok(()));
         assert_eq!(locks.wait(FILE, &lock(1, 3..4, false)), Err(Errno::EDEADLK));
+    }
+
+    #[test]
+    fn who_is_left_may_wait_for_itself() {
+        let mut locks = Locks::default();
+        for (process, range) in [(1, 0..5), (2, 5..10), (3, 10..15)] {
+            assert_eq!(locks.lock(FILE, &lock(process, range, true)), Ok(true));
+        }
+        let (second, third) = (lock(2, 10..15, true), lock(3, 0..10, true));
+        assert_eq!(locks.wait(FILE, &second), Ok(()));
+        assert_eq!(locks.wait(FILE, &third), Ok(()), "the first is in the way, and waits for nobody");
+        locks.end(1);
+        assert_eq!(locks.ends(FILE, &third), Err(Errno::EDEADLK));
+    }
+
+    #[test]
+    fn those_side_by_side_are_one_and_the_first_is_told() {
+        let mut locks = Locks::default();
+        for (range, alone) in [(20..25, true), (5..10, false), (0..5, false), (10..12, false), (30..31, false)] {
+            assert_eq!(locks.lock(FILE, &lock(1, range, alone)), Ok(true));
+        }
+        assert_eq!(locks.lock(FILE, &lock(3, 40..41, true)), Ok(true));
+        for (asked, told) in [(0..100, 0..12), (12..100, 20..25), (25..100, 30..31), (35..100, 40..41)] {
+            assert_eq!(locks.in_the_way(FILE, &lock(2, asked, true)).unwrap().range, told);
+        }
     }
 
     #[test]

@@ -29,7 +29,11 @@ impl<M: Machine> Linux<'_, M> {
             }
             let mut failed = None;
             let how = self.wait(thread, key_of(&self.locks), None, || {
-                match self.locks.with(|locks| locks.lock(of, wanted)) {
+                let now = self.locks.with(|locks| match locks.lock(of, wanted)? {
+                    false if is_process => locks.ends(of, wanted).map(|()| false),
+                    now => Ok(now),
+                });
+                match now {
                     Ok(now) => taken = now,
                     Err(error) => failed = Some(error),
                 }
