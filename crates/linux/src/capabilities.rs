@@ -8,12 +8,18 @@ pub(crate) const LAST: u64 = 40;
 pub(crate) const ALL: u64 = (1 << (LAST + 1)) - 1;
 /// Who may give rights to what programs inherit.
 pub(crate) const MAY_CHANGE: u64 = 1 << 8;
+/// Who may do with files what only their owners may, and keep what goes when others change them: by their numbers.
+pub(crate) const OWNS_FILES: u32 = 3;
+pub(crate) const KEEPS_MARKS: u32 = 4;
+/// Who may have the ports of well-known services.
+pub(crate) const SERVES: u32 = 10;
 /// Who may do what is only the owner's of a machine, be served before others, and take more than others: by their numbers.
 pub(crate) const OWNS: u32 = 21;
 pub(crate) const COMES_FIRST: u32 = 23;
 pub(crate) const TAKES_MORE: u32 = 24;
-/// Who may hang up terminals.
+/// Who may hang up terminals, and make devices.
 pub(crate) const HANGS_UP: u32 = 26;
+pub(crate) const MAKES_DEVICES: u32 = 27;
 
 /// Rights by their numbers, a bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -243,7 +243,9 @@ mod tests {
     #[test]
     fn those_side_by_side_are_one_and_the_first_is_told() {
         let mut locks = Locks::default();
-        for (range, alone) in [(20..25, true), (5..10, false), (0..5, false), (10..12, false), (30..31, false)] {
+        for (range, alone) in
+            [(20..25, true), (5..10, false), (0..5, false), (10..12, false), (30..31, false)]
+        {
             assert_eq!(locks.lock(FILE, &lock(1, range, alone)), Ok(true));
         }
         assert_eq!(locks.lock(FILE, &lock(3, 40..41, true)), Ok(true));

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::numbered::Rights;
 use crate::socket::Inbox;
 use crate::sync::Spin;
 
@@ -38,6 +39,8 @@ struct State {
 pub struct Mailbox {
     /// Messages that fit, and bytes of each.
     pub most: (usize, usize),
+    /// Whose it is, and who may use it.
+    pub rights: Rights,
     state: Spin<State>,
     /// How often a message has come, and how often one has gone.
     pub changes: [AtomicU64; 2],
@@ -45,8 +48,8 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// An empty one.
-    pub fn new(most: (usize, usize)) -> Mailbox {
-        Mailbox { most, state: Spin::default(), changes: Default::default() }
+    pub fn new(most: (usize, usize), rights: Rights) -> Mailbox {
+        Mailbox { most, rights, state: Spin::default(), changes: Default::default() }
     }
 
     /// Messages in it.
@@ -104,10 +107,11 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Owner;
 
     #[test]
     fn the_most_urgent_comes_first_and_of_those_the_oldest() {
-        let queue = Mailbox::new((3, 8));
+        let queue = Mailbox::new((3, 8), Rights::made(&Owner::default(), 0));
         let send = |text: &[u8], urgency| queue.send(&mut text.to_vec(), urgency).is_some();
         assert!(send(b"a", 1) && send(b"b", 5) && send(b"c", 5));
         assert!(!send(b"d", 9), "it is full");
@@ -118,7 +122,7 @@ mod tests {
 
     #[test]
     fn one_hears_once_of_the_first_message_unless_somebody_waits() {
-        let queue = Mailbox::new((3, 8));
+        let queue = Mailbox::new((3, 8), Rights::made(&Owner::default(), 0));
         let send = || queue.send(&mut alloc::vec![1], 0).flatten().map(|(process, _)| process);
         assert!(queue.hear(7, Hears::Nothing, |_| true) && !queue.hear(8, Hears::Nothing, |_| true));
         queue.wait(1);

@@ -176,6 +176,11 @@ impl Open {
         }
     }
 
+    /// It has no places.
+    pub fn flows(&self) -> bool {
+        matches!(self.kind, Kind::Pipe(_) | Kind::Both(..) | Kind::Socket(_))
+    }
+
     pub fn may_read(&self) -> bool {
         match &self.kind {
             Kind::Pipe(end) => end.way == Way::Read,

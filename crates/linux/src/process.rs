@@ -203,6 +203,9 @@ pub(crate) mod limit {
     pub const FILES: usize = 7;
     pub const LOCKED: usize = 8;
     pub const SPACE: usize = 9;
+    /// How far before others: 20 less than the number, and by how much in real time.
+    pub const NICE: usize = 13;
+    pub const REAL_TIME: usize = 14;
 }
 
 /// Bytes that a program may lock, as Linux has it of those that may not lock all; and, here, that it may be allowed to.
@@ -214,6 +217,7 @@ pub(crate) fn first_limits() -> Limits {
     limits[limit::STACK][0] = crate::exec::STACK;
     limits[limit::CORE][0] = 0;
     limits[limit::LOCKED] = [MOST_LOCKED; 2];
+    (limits[limit::NICE], limits[limit::REAL_TIME]) = ([0; 2], [0; 2]);
     limits[limit::FILES] = [crate::open::USUAL as u64, crate::open::MOST as u64];
     limits
 }

@@ -9,8 +9,9 @@ const USUAL_SLACK: u64 = 50_000;
 pub(crate) struct Said {
     /// Others may look into it (`PR_SET_DUMPABLE`).
     pub open: AtomicBool,
-    /// How late its timers may ring.
+    /// How late its timers may ring, and what that is where nothing is said: its parent's.
     slack: AtomicU64,
+    usual_slack: AtomicU64,
     /// It is the parent of all below it whose parents have ended (`PR_SET_CHILD_SUBREAPER`).
     pub adopts: AtomicBool,
     /// No program that it runs may do more than it (`PR_SET_NO_NEW_PRIVS`).
@@ -26,6 +27,7 @@ impl Default for Said {
         Said {
             open: AtomicBool::new(true),
             slack: AtomicU64::new(USUAL_SLACK),
+            usual_slack: AtomicU64::new(USUAL_SLACK),
             adopts: AtomicBool::default(),
             no_gain: AtomicBool::default(),
             small_pages: AtomicBool::default(),
@@ -44,6 +46,7 @@ impl Said {
             new.store(old.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         said.slack.store(self.slack(), Ordering::Relaxed);
+        said.usual_slack.store(self.slack(), Ordering::Relaxed);
         said.io.store(self.io.load(Ordering::Relaxed), Ordering::Relaxed);
         said
     }
@@ -54,6 +57,7 @@ impl Said {
 
     /// Sets it; 0 is what is usual.
     pub fn set_slack(&self, to: u64) {
-        self.slack.store(if to as i64 <= 0 { USUAL_SLACK } else { to }, Ordering::Relaxed);
+        let usual = self.usual_slack.load(Ordering::Relaxed);
+        self.slack.store(if to as i64 <= 0 { usual } else { to }, Ordering::Relaxed);
     }
 }

@@ -29,6 +29,8 @@ pub mod mode {
     pub const LINK: u32 = 0o120000;
     /// A device of characters.
     pub const DEVICE: u32 = 0o020000;
+    /// A device of blocks.
+    pub const BLOCKS: u32 = 0o060000;
     /// A pipe.
     pub const PIPE: u32 = 0o010000;
     /// A socket.
@@ -161,6 +163,35 @@ pub enum Device {
     Own,
     /// Gives terminals.
     Terminals,
+    /// A number behind which there is nothing.
+    Absent(u32),
+}
+
+impl Device {
+    /// What has a number: of characters, or of blocks, of which there are none.
+    pub fn of(number: u32, of_blocks: bool) -> Device {
+        match number {
+            0x103 if !of_blocks => Device::Null,
+            0x105 if !of_blocks => Device::Zero,
+            0x107 if !of_blocks => Device::Full,
+            0x108 | 0x109 if !of_blocks => Device::Random,
+            _ => Device::Absent(number),
+        }
+    }
+
+    /// Its number.
+    pub fn number(self) -> u64 {
+        match self {
+            Device::Null => 0x103,
+            Device::Zero => 0x105,
+            Device::Full => 0x107,
+            Device::Random => 0x109,
+            Device::Own => 0x500,
+            Device::Console => 0x501,
+            Device::Terminals => 0x502,
+            Device::Absent(number) => number.into(),
+        }
+    }
 }
 
 /// Files that are made up when they are opened.

@@ -39,6 +39,8 @@ pub mod event {
 pub mod ask {
     pub const ONLY_DIRECTORY: u32 = 0x0100_0000;
     pub const NO_FOLLOW: u32 = 0x0200_0000;
+    /// Nothing of what has no name any more.
+    pub const NAMED: u32 = 0x0400_0000;
     pub const NEW: u32 = 0x1000_0000;
     pub const ADD: u32 = 0x2000_0000;
     pub const ONCE: u32 = 0x8000_0000;
@@ -152,6 +154,10 @@ impl Watches {
                     continue;
                 }
                 if let Some((_, name)) = above.filter(|(directory, _)| is(directory)) {
+                    let is_gone = what & event::NAMES == 0 && inode.is_some_and(|inode| inode.names() == 0);
+                    if watch.mask & ask::NAMED != 0 && is_gone {
+                        continue;
+                    }
                     found.push((number, name, watch.mask));
                 } else if what & event::NAMES == 0 && inode.is_some_and(is) {
                     found.push((number, &b""[..], watch.mask));
@@ -185,7 +191,7 @@ impl Watches {
         let line = |(number, inode, mask): &(i32, u64, u32)| {
             alloc::format!(
                 "inotify wd:{number:x} ino:{inode:x} sdev:0 mask:{:x} ignored_mask:0\n",
-                mask & event::ALL
+                mask & (event::ALL | ask::NAMED | ask::ONCE)
             )
         };
         all.iter().map(line).collect()

@@ -260,6 +260,12 @@ fn what_calls_keep_for_whom_it_is_meant_is_as_on_the_host() {
 
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
+fn what_others_may_not_and_who_asks_for_too_much_is_as_on_the_host() {
+    no_check_fails("ruled");
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn what_is_done_beside_each_other_ends_as_on_the_host() {
     ["beside", "families"].into_iter().for_each(no_check_fails);
 }

@@ -317,18 +317,15 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn get_robust_list(&self, thread: &Thread, [tid, head, len]: [u64; 3]) -> Answer {
-        let found = if tid == 0 || tid == u64::from(thread.tid) {
-            thread.robust.load(Ordering::SeqCst)
-        } else {
-            let robust = |process: &Arc<Process>| {
-                let threads = process.threads.with(|all| all.clone());
-                threads
-                    .iter()
-                    .find(|one| u64::from(one.tid) == tid)
-                    .map(|one| one.robust.load(Ordering::SeqCst))
-            };
-            let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-            all.iter().find_map(robust).ok_or(Errno::ESRCH)?
+        let found = match tid as u32 {
+            0 => thread.robust.load(Ordering::SeqCst),
+            tid => {
+                let process = self.process_with(tid).ok_or(Errno::ESRCH)?;
+                if !self.may_look_into(thread, &process) {
+                    return Err(Errno::EPERM);
+                }
+                process.thread(tid).ok_or(Errno::ESRCH)?.robust.load(Ordering::SeqCst)
+            }
         };
         self.machine.write_user(head, &found.to_le_bytes())?;
         self.machine.write_user(len, &24_u64.to_le_bytes()).map(|()| 0)

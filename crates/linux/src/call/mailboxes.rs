@@ -9,8 +9,10 @@ use crate::kernel::{AGAIN, Linux, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::mailbox::{Hears, MOST_URGENT, Mailbox};
+use crate::numbered::Rights;
 use crate::open::{Kind, Open, flag};
 use crate::process::Thread;
+use crate::rights::{READ, WRITE};
 use crate::signal::{Info, number};
 use crate::socket::Sender;
 use crate::sync::key_of;
@@ -50,13 +52,18 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    pub(crate) fn mq_open(&self, thread: &Thread, [name, flags, _, attributes]: [u64; 4]) -> Answer {
+    pub(crate) fn mq_open(&self, thread: &Thread, [name, flags, mode, attributes]: [u64; 4]) -> Answer {
+        let who = thread.process.owner.with(|owner| owner.clone());
         let (name, flags) = (self.mailbox_name(name)?, flags as u32);
         let exclusive = flags & flag::CREATE != 0 && flags & flag::EXCLUSIVE != 0;
         let found = self.mailboxes.with(|all| all.get(&name).cloned());
         let mailbox = match found {
             Some(_) if exclusive => return Err(Errno::EEXIST),
-            Some(found) => found,
+            Some(found) => {
+                let wanted = [READ, WRITE, READ | WRITE].get((flags & flag::ACCESS) as usize);
+                found.rights.allow(&who, *wanted.ok_or(Errno::EINVAL)?)?;
+                found
+            }
             None if flags & flag::CREATE == 0 => return Err(Errno::ENOENT),
             None => {
                 let most = match attributes {
@@ -72,6 +79,7 @@ impl<M: Machine> Linux<'_, M> {
                         (count as usize, bytes as usize)
                     }
                 };
+                let rights = Rights::made(&who, self.umask(thread, mode as u32).into());
                 self.mailboxes.with(|all| {
                     if all.len() >= MOST_QUEUES {
                         return Err(Errno::ENOSPC);
@@ -80,7 +88,10 @@ impl<M: Machine> Linux<'_, M> {
                     if exclusive && all.contains_key(&name) {
                         return Err(Errno::EEXIST);
                     }
-                    Ok(all.entry(name.clone()).or_insert_with(|| Arc::new(Mailbox::new(most))).clone())
+                    Ok(all
+                        .entry(name.clone())
+                        .or_insert_with(|| Arc::new(Mailbox::new(most, rights)))
+                        .clone())
                 })?
             }
         };
@@ -90,10 +101,14 @@ impl<M: Machine> Linux<'_, M> {
         thread.process.files.with(|files| files.add(open, true, 0))
     }
 
-    pub(crate) fn mq_unlink(&self, name: u64) -> Answer {
+    pub(crate) fn mq_unlink(&self, thread: &Thread, name: u64) -> Answer {
         let name = self.mailbox_name(name)?;
-        let gone = self.mailboxes.with(|all| all.remove(&name));
-        gone.map(|_| 0).ok_or(Errno::ENOENT)
+        let who = thread.process.owner.with(|owner| owner.clone());
+        let gone = self.mailboxes.with(|all| {
+            all.get(&name).ok_or(Errno::ENOENT)?.rights.own(&who)?;
+            all.remove(&name).ok_or(Errno::ENOENT)
+        });
+        gone.map(|_| 0)
     }
 
     /// When a wait ends, of a time since 1970; never, if none is named.

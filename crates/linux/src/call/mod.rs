@@ -88,22 +88,11 @@ pub fn call<M: Machine>(
         n::preadv2 if f & !0xf != 0 => Err(Errno::EOPNOTSUPP),
         n::pwritev2 if f & !0x7 != 0 && f & !0x17 == 0 => linux.append(thread, a, &linux.vectors(b, c)?, d),
         n::pwritev2 if f & !0x7 != 0 => Err(Errno::EOPNOTSUPP),
-        n::preadv2 => linux.read(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
+        n::preadv2 => linux.read_as(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d), f),
         n::pwritev2 => linux.write(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
         n::sendfile => linux.sendfile(thread, all),
         n::splice => linux.splice(thread, all),
-        n::vmsplice => {
-            let open = linux.open_file(thread, a)?;
-            let vectors = linux.vectors(b, c)?;
-            if !matches!(open.kind, crate::open::Kind::Pipe(_) | crate::open::Kind::Both(..)) {
-                return Err(Errno::EBADF);
-            }
-            if open.may_write() {
-                linux.write(thread, a, &vectors, None)
-            } else {
-                linux.read(thread, a, &vectors, None)
-            }
-        }
+        n::vmsplice => linux.vmsplice(thread, [a, b, c, d]),
         n::tee => linux.tee(thread, [a, b, c, d]),
         n::copy_file_range => linux.copy_file_range(thread, all),
         n::lseek => linux.lseek(thread, a, b as i64, c),
@@ -175,7 +164,7 @@ pub fn call<M: Machine>(
         n::msgrcv => linux.msgrcv(thread, all),
         n::msgctl => linux.msgctl(thread, a, b, c),
         n::mq_open => linux.mq_open(thread, [a, b, c, d]),
-        n::mq_unlink => linux.mq_unlink(a),
+        n::mq_unlink => linux.mq_unlink(thread, a),
         n::mq_timedsend => linux.mq_send(thread, [a, b, c, d, e]),
         n::mq_timedreceive => linux.mq_receive(thread, [a, b, c, d, e]),
         n::mq_notify => linux.mq_notify(thread, a, b),
@@ -186,7 +175,7 @@ pub fn call<M: Machine>(
         n::io_getevents => linux.io_getevents(thread, [a, b, c, d, e]),
         n::io_pgetevents => linux.io_getevents_masked(thread, all),
         // What was asked for is done by then.
-        n::io_cancel => Err(Errno::EINVAL),
+        n::io_cancel => linux.load_word(b + 8).and(Err(Errno::EINVAL)),
         n::shmdt => linux.shmdt(thread, a),
         n::shmctl => linux.shmctl(thread, a, b, c),
         n::pidfd_open => linux.pidfd_open(thread, a, b),

@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::HERE;
 use super::watches::Reached;
+use crate::capabilities::MAKES_DEVICES;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -95,6 +96,9 @@ impl<M: Machine> Linux<'_, M> {
         within: Within,
     ) -> Result<Found, Errno> {
         let absolute = path.first() == Some(&b'/') && !within.in_root;
+        if path.is_empty() {
+            return Err(Errno::ENOENT);
+        }
         if directory as u32 == HERE as u32 || absolute {
             return self.walk_from(thread, None, path, follow, within);
         }
@@ -196,17 +200,14 @@ impl<M: Machine> Linux<'_, M> {
             0 | mode::FILE => self.new_file_in(&found.directory, rights)?,
             mode::PIPE => made(mode::PIPE, Body::Fifo(Pipe::named(&self.left))),
             mode::SOCKET => made(mode::SOCKET, Body::Socket),
-            mode::DEVICE => {
-                let device = match device {
-                    0x103 => Device::Null,
-                    0x105 => Device::Zero,
-                    0x107 => Device::Full,
-                    0x108 | 0x109 => Device::Random,
-                    _ => return Err(Errno::EPERM),
-                };
-                made(mode::DEVICE, Body::Device(device))
+            mode::DEVICE | mode::BLOCKS if !thread.process.owner.with(|owner| owner.may(MAKES_DEVICES)) => {
+                return Err(Errno::EPERM);
             }
-            _ => return Err(Errno::EPERM),
+            kind @ (mode::DEVICE | mode::BLOCKS) => {
+                made(kind, Body::Device(Device::of(device as u32, kind == mode::BLOCKS)))
+            }
+            mode::DIRECTORY => return Err(Errno::EPERM),
+            _ => return Err(Errno::EINVAL),
         };
         self.name_it(thread, &found, inode).map(|()| 0)
     }

@@ -11,6 +11,8 @@ use crate::process::Thread;
 use crate::requests::{Context, Event};
 use crate::sync::key_of;
 
+/// More of them nobody asks for in earnest.
+const MOST_ASKED: u64 = 1 << 23;
 /// Requests that may wait to be heard of, and contexts of a process.
 const MOST: u64 = 65_536;
 const MOST_CONTEXTS: usize = 64;
@@ -33,7 +35,7 @@ impl<M: Machine> Linux<'_, M> {
         const READABLE: u64 = 1;
         const OWN: u64 = 0x22;
         let most = u64::from(most as u32);
-        if self.load_long(to)? != 0 || most == 0 {
+        if self.load_long(to)? != 0 || most == 0 || most > MOST_ASKED {
             return Err(Errno::EINVAL);
         }
         let pid = thread.process.pid;
@@ -92,10 +94,10 @@ impl<M: Machine> Linux<'_, M> {
         // What has no places is read and written in its order.
         let place = matches!(open.kind, Kind::File(_)).then_some(place);
         let answer = match what {
-            READ => self.read(thread, number, &[(buffer, count)], place),
+            READ => self.read_as(thread, number, &[(buffer, count)], place, word(12).into()),
             WRITE => self.write(thread, number, &[(buffer, count)], place),
             SYNC | SYNC_DATA => self.fsync(thread, number),
-            READ_SOME => self.read(thread, number, &self.vectors(buffer, count)?, place),
+            READ_SOME => self.read_as(thread, number, &self.vectors(buffer, count)?, place, word(12).into()),
             WRITE_SOME => self.write(thread, number, &self.vectors(buffer, count)?, place),
             _ => return Err(Errno::EINVAL),
         };

@@ -182,7 +182,7 @@ impl<M: Machine> Linux<'_, M> {
             }
         };
         match pid {
-            1.. => self.processes.with(|all| all.get(&(pid as u32)).cloned()).iter().for_each(send),
+            1.. => self.process_with(pid as u32).iter().for_each(send),
             0 => self.send_to_all(Meant::Group(me.group.load(Ordering::Relaxed)), Some(sender), info, send),
             -1 => self.send_to_all(Meant::AllBut(me.pid), Some(sender), info, send),
             group => self.send_to_all(Meant::Group(group.unsigned_abs()), Some(sender), info, send),
@@ -210,7 +210,7 @@ impl<M: Machine> Linux<'_, M> {
         if (code >= 0 || code == -6) && pid != thread.process.pid {
             return Err(Errno::EPERM);
         }
-        let process = self.processes.with(|all| all.get(&pid).cloned()).ok_or(Errno::ESRCH)?;
+        let process = self.process_with(pid).ok_or(Errno::ESRCH)?;
         let find = |tid: u64| {
             let found = process.threads.with(|all| all.iter().find(|one| u64::from(one.tid) == tid).cloned());
             found.ok_or(Errno::ESRCH)

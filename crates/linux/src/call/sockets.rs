@@ -48,7 +48,7 @@ pub(super) struct Extra {
 
 impl<M: Machine> Linux<'_, M> {
     fn socket_of(&self, thread: &Thread, number: u64) -> Result<(Arc<Open>, Arc<Socket>), Errno> {
-        let open = self.open_file(thread, number)?;
+        let open = self.open_used(thread, number)?;
         match &open.kind {
             Kind::Socket(socket) => {
                 let socket = socket.clone();

@@ -370,6 +370,12 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
+    /// A process by its number, or by that of one of its threads.
+    pub(crate) fn process_with(&self, number: u32) -> Option<Arc<Process>> {
+        let has = |process: &&Arc<Process>| process.thread(number).is_some();
+        self.processes.with(|all| all.get(&number).or_else(|| all.values().find(has)).cloned())
+    }
+
     pub(crate) fn process_of(&self, thread: &Thread, pid: u64) -> Result<Arc<Process>, Errno> {
         if pid == 0 {
             return Ok(thread.process.clone());

@@ -125,7 +125,8 @@ impl<M: Machine> Linux<'_, M> {
         if self.watching.load(Ordering::Relaxed) == 0 || !self.machine.has_room(0) {
             return;
         }
-        let is_directory = inode.is_some_and(|inode| inode.is_directory()) && what & event::DELETE_SELF == 0;
+        let of_itself = what & (event::DELETE_SELF | event::MOVE_SELF) != 0;
+        let is_directory = inode.is_some_and(|inode| inode.is_directory()) && !of_itself;
         let what = what | if is_directory { event::DIRECTORY } else { 0 };
         let all: alloc::vec::Vec<_> =
             self.watches.with(|all| all.iter().filter_map(|one| one.upgrade()).collect());

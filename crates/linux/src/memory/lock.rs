@@ -10,18 +10,18 @@ use crate::areas::{Area, PAGE, What, rights};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
-use crate::process::{Layout, Lock, Mapped, Memory, Thread, limit};
+use crate::process::{Layout, Lock, MOST_LOCKED, Mapped, Memory, Thread, limit};
 
 impl<M: Machine> Linux<'_, M> {
-    /// Bytes that a program may lock: up to its limit. Of who may lock all, and has set no limit, a quarter of the memory: the rest is for others.
+    /// Bytes that a program may lock: up to its limit, and up to a quarter of the memory if who may lock all has set none. Whatever the limit
+    /// says, the rest is for others.
     pub(super) fn most_locked(&self, thread: &Thread) -> u64 {
-        let most = thread.process.limits.with(|limits| limits[limit::LOCKED][0]);
-        if !thread.process.limits_locks.load(Ordering::Relaxed)
-            && thread.process.owner.with(|owner| owner.is_root())
-        {
-            return most.max(self.machine.memory().0 << 10 >> 2);
+        let share = MOST_LOCKED.max(self.machine.memory().0 << 10 >> 2);
+        let set = thread.process.limits_locks.load(Ordering::Relaxed);
+        match thread.process.limits.with(|limits| limits[limit::LOCKED][0]) {
+            _ if !set && thread.process.owner.with(|owner| owner.is_root()) => share,
+            most => most.min(share),
         }
-        most
     }
 
     /// Whether a program may lock so many bytes more.

@@ -114,6 +114,10 @@ impl<M: Machine> Linux<'_, M> {
                 // Links are refused for what they are.
                 if !matches!(inode.body, Body::Link(_) | Body::Itself(_) | Body::Opened(_)) {
                     self.may(thread, inode, wanted)?;
+                    // That it was read is kept from nobody but its owner.
+                    if flags & flag::NO_TIME != 0 {
+                        self.owns(thread, inode)?;
+                    }
                 }
                 inode.clone()
             }
@@ -235,6 +239,7 @@ impl<M: Machine> Linux<'_, M> {
                 self.open_slave(thread, &terminal, &inode, flags)?
             }
             Body::Terminal(terminal) => self.open_slave(thread, terminal, &inode, flags)?,
+            Body::Device(Device::Absent(_)) => return Err(Errno::ENXIO),
             Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
             Body::Device(device) => Kind::Device(*device, inode.clone()),
             Body::Fifo(_) if flags & flag::PATH != 0 => Kind::Text(Spin::default(), inode.clone()),

@@ -5,20 +5,21 @@ use core::sync::atomic::Ordering;
 use super::{EMPTY_PATH, NO_FOLLOW, Times};
 use crate::call::HERE;
 use crate::call::watches::Reached;
+use crate::capabilities::{KEEPS_MARKS, OWNS_FILES};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::open::Kind;
-use crate::process::Thread;
+use crate::process::{Owner, Thread};
 use crate::rights;
 use crate::tree::{Inode, mode, seal};
 use crate::watches::event;
 
 impl<M: Machine> Linux<'_, M> {
     /// Whether a process may say whose a file is, and what may be done with it.
-    fn owns(&self, thread: &Thread, inode: &Inode) -> Result<(), Errno> {
+    pub(super) fn owns(&self, thread: &Thread, inode: &Inode) -> Result<(), Errno> {
         let user = inode.owner[0].load(Ordering::Relaxed);
-        let owns = thread.process.owner.with(|owner| owner.is_root() || owner.users[3] == user);
+        let owns = thread.process.owner.with(|owner| owner.may(OWNS_FILES) || owner.users[3] == user);
         if owns { Ok(()) } else { Err(Errno::EPERM) }
     }
 
@@ -36,7 +37,7 @@ impl<M: Machine> Linux<'_, M> {
         let set = |reached: &Reached| {
             let inode = &reached.inode;
             self.owns(thread, inode)?;
-            let fits = |owner: &crate::process::Owner| {
+            let fits = |owner: &Owner| {
                 let (user, group) = (to[0] as u32, to[1] as u32);
                 let same = |which: usize, id: u32| {
                     id == u32::MAX || id == inode.owner[which].load(Ordering::Relaxed)
@@ -83,7 +84,12 @@ impl<M: Machine> Linux<'_, M> {
         self.owns(thread, inode)?;
         inode.changed.store(self.clock(), Ordering::Relaxed);
         let kind = inode.mode.load(Ordering::Relaxed) & mode::KIND;
-        inode.mode.store(kind | rights & 0o7777, Ordering::Relaxed);
+        // Nobody has others act as a group of which he is none.
+        let group = inode.owner[1].load(Ordering::Relaxed);
+        let in_it =
+            |owner: &Owner| owner.may(KEEPS_MARKS) || owner.groups[3] == group || owner.more.contains(&group);
+        let mark = if thread.process.owner.with(|owner| in_it(owner)) { 0 } else { 0o2000 };
+        inode.mode.store(kind | rights & 0o7777 & !mark, Ordering::Relaxed);
         self.happened_at(reached, event::ATTRIBUTES);
         Ok(0)
     }

@@ -12,12 +12,16 @@ use crate::machine::Machine;
 use crate::open::{Kind, Open};
 use crate::process::Thread;
 use crate::rights;
-use crate::tree::{Body, Device, Inode, mode};
+use crate::tree::{Body, Inode, mode};
 
 /// Kinds of file systems, as `statfs` has them.
 const TMPFS: u64 = 0x0102_1994;
 const PROC: u64 = 0x9fa0;
 const PIPES: u64 = 0x5049_5045;
+
+/// Flags of `stat`: nothing is mounted by being looked at, and how fresh what is said is to be: it is.
+const AUTOMOUNT: u64 = 0x800;
+const FRESH: u64 = 0x6000;
 
 impl<M: Machine> Linux<'_, M> {
     fn stat_of(&self, inode: &Inode) -> Stat {
@@ -32,13 +36,7 @@ impl<M: Machine> Linux<'_, M> {
             _ => (0, 0),
         };
         let device = match &inode.body {
-            Body::Device(Device::Null) => 0x103,
-            Body::Device(Device::Zero) => 0x105,
-            Body::Device(Device::Full) => 0x107,
-            Body::Device(Device::Random) => 0x109,
-            Body::Device(Device::Console) => 0x501,
-            Body::Device(Device::Own) => 0x500,
-            Body::Device(Device::Terminals) => 0x502,
+            Body::Device(device) => device.number(),
             Body::Terminal(terminal) => crate::terminal::device(terminal.number),
             _ => 0,
         };
@@ -101,6 +99,9 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn stat(&self, thread: &Thread, directory: u64, path: u64, to: u64, flags: u64) -> Answer {
+        if flags as u32 as u64 & !(EMPTY_PATH | NO_FOLLOW | AUTOMOUNT | FRESH) != 0 {
+            return Err(Errno::EINVAL);
+        }
         let stat = self.stat_at(thread, directory, path, flags)?;
         self.machine.write_user(to, &stat.pack()).map(|()| 0)
     }
@@ -111,9 +112,6 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn statx(&self, thread: &Thread, [directory, path, flags, mask, to, _]: [u64; 6]) -> Answer {
-        const AUTOMOUNT: u64 = 0x800;
-        /// How fresh what is said is to be: it is.
-        const FRESH: u64 = 0x6000;
         if flags & !(EMPTY_PATH | NO_FOLLOW | AUTOMOUNT | FRESH) != 0
             || flags & FRESH == FRESH
             || mask >> 31 & 1 != 0

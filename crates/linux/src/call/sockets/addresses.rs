@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::UNIX;
+use crate::capabilities::SERVES;
 use crate::connections::leads_nowhere;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
@@ -68,6 +69,9 @@ fn port_of(family: u16, address: &[u8]) -> Result<u16, Errno> {
     };
     if here { Ok(u16::from_be_bytes([address[2], address[3]])) } else { Err(Errno::ENETUNREACH) }
 }
+
+/// The first port that anybody may have.
+const FOR_ALL: u16 = 1024;
 
 /// The level and number of the option by which a socket is of the longer addresses alone.
 const ONLY: (u32, u32) = (41, 26);
@@ -141,7 +145,10 @@ impl<M: Machine> Linux<'_, M> {
         }
         let room = self.load_word(len_at)? as i32;
         let room = usize::try_from(room).map_err(|_| Errno::EINVAL)?;
-        self.machine.write_user(to, &address[..address.len().min(room)])?;
+        // Where nothing is to be written may be nowhere.
+        if !address.is_empty() {
+            self.machine.write_user(to, &address[..address.len().min(room)])?;
+        }
         self.machine.write_user(len_at, &(address.len() as u32).to_le_bytes())
     }
 
@@ -189,6 +196,9 @@ impl<M: Machine> Linux<'_, M> {
             })?;
             let port = match port {
                 0 => self.free_port(socket, address)?,
+                1..FOR_ALL if !thread.process.owner.with(|owner| owner.may(SERVES)) => {
+                    return Err(Errno::EACCES);
+                }
                 port => {
                     let names = names_of_port(socket, port, address);
                     if !self.names.put_all(&names, socket, sharing(socket)) {
@@ -327,6 +337,9 @@ impl<M: Machine> Linux<'_, M> {
             }
             false => socket.own(),
         };
+        if to == 0 && self.load_word(len_at)? as i32 > 0 {
+            return Err(Errno::EFAULT);
+        }
         self.store_address(&address, to, len_at).map(|()| 0)
     }
 }

@@ -95,9 +95,13 @@ impl<M: Machine> Linux<'_, M> {
 
     fn load_header(&self, at: u64) -> Result<Header, Errno> {
         let (buffers, count) = (self.load_long(at + 16)?, self.load_long(at + 24)?);
+        let name_len = self.load_word(at + 8)?;
+        if (name_len as i32) < 0 {
+            return Err(Errno::EINVAL);
+        }
         Ok(Header {
             name: self.load_long(at)?,
-            name_len: self.load_word(at + 8)?,
+            name_len,
             buffers: self.vectors(buffers, count).map_err(|error| match error {
                 Errno::EINVAL => Errno::EMSGSIZE,
                 other => other,

@@ -8,9 +8,35 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
+use crate::network::{INET, INET6};
 use crate::process::Thread;
-use crate::socket::{Late, ROOM, kind};
+use crate::socket::{Late, ROOM, Socket, kind};
 use crate::sync::key_of;
+
+/// Whether a socket has options of a level: those of all sockets, of its addresses, and of how its bytes go.
+fn is_of_level(socket: &Socket, level: u64) -> bool {
+    match (level as u32, socket.family) {
+        (1, _) => true,
+        (_, UNIX) => false,
+        (0 | 41, INET | INET6) => true,
+        (6, INET | INET6) => socket.is_stream(),
+        (17, INET | INET6) => !socket.is_stream(),
+        (_, INET | INET6) => false,
+        _ => true,
+    }
+}
+
+/// Whether there may be such an option: of the network, none has a number above these.
+fn is_known(socket: &Socket, level: u64, what: u64) -> bool {
+    let last = match level as u32 {
+        0 => 52,
+        6 => 45,
+        17 => 104,
+        41 => 80,
+        _ => u32::MAX,
+    };
+    is_of_level(socket, level) && what as u32 <= last
+}
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn setsockopt(&self, thread: &Thread, [number, level, what, at, len]: [u64; 5]) -> Answer {
@@ -20,6 +46,9 @@ impl<M: Machine> Linux<'_, M> {
         const LONGEST: u64 = 16;
         if socket.family == UNIX && level != 1 {
             return Err(Errno::EOPNOTSUPP);
+        }
+        if !is_known(&socket, level, what) {
+            return Err(Errno::ENOPROTOOPT);
         }
         // How long receives and sends wait; nothing that can be seen depends on the others, but what they are.
         if let (1, 20 | 21) = (level, what) {
@@ -77,8 +106,11 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn getsockopt(&self, thread: &Thread, [number, level, what, to, len_at]: [u64; 5]) -> Answer {
         let (_, socket) = self.socket_of(thread, number)?;
-        if socket.family == UNIX && level != 1 {
+        if !is_of_level(&socket, level) {
             return Err(Errno::EOPNOTSUPP);
+        }
+        if !is_known(&socket, level, what) {
+            return Err(Errno::ENOPROTOOPT);
         }
         let word = |word: u32| Pack::default().word(word).0;
         let kept = socket.state.with(|state| state.options.get(&(level as u32, what as u32)).cloned());

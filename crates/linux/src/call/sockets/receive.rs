@@ -11,6 +11,16 @@ use crate::process::Thread;
 use crate::socket::{Received, Socket, UNIX, kind};
 use crate::sync::key_of;
 
+/// Refuses who is connected to nobody, where that is needed: nothing ever comes.
+fn may_hear(socket: &Socket) -> Result<(), Errno> {
+    match () {
+        () if socket.kind == kind::PACKETS || socket.peer().is_some() => Ok(()),
+        () if socket.was_refused() => Err(Errno::ECONNREFUSED),
+        () if socket.is_stream() && socket.family == UNIX => Err(Errno::EINVAL),
+        () => Err(Errno::ENOTCONN),
+    }
+}
+
 impl<M: Machine> Linux<'_, M> {
     /// Receives into several buffers; returns how many bytes, and what else came.
     pub(in crate::call) fn receive(
@@ -26,12 +36,7 @@ impl<M: Machine> Linux<'_, M> {
         if flags & message::ERRORS != 0 {
             return Err(Errno::EAGAIN);
         }
-        if socket.kind != kind::PACKETS && socket.peer().is_none() {
-            if socket.was_refused() {
-                return Err(Errno::ECONNREFUSED);
-            }
-            return Err(if stream && socket.family == UNIX { Errno::EINVAL } else { Errno::ENOTCONN });
-        }
+        may_hear(socket)?;
         let room: u64 = into.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
         let at_once = open.has(flag::NO_WAIT) || flags & message::NO_WAIT != 0;
         let peek = flags & message::PEEK != 0;
@@ -110,6 +115,7 @@ impl<M: Machine> Linux<'_, M> {
         socket: &Socket,
         most: usize,
     ) -> Result<Vec<u8>, Errno> {
+        may_hear(socket)?;
         if socket.take_refusal() {
             return Err(Errno::ECONNREFUSED);
         }

@@ -1,6 +1,7 @@
 //! Bytes on their way into a socket.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use super::{Extra, UNIX, message};
 use crate::call::transfer::Load;
@@ -45,6 +46,10 @@ impl<M: Machine> Linux<'_, M> {
             return self.ask_netlink(thread, socket, from);
         }
         let stream = socket.is_stream();
+        // Only in a stream a byte can come before others.
+        if flags & message::URGENT != 0 && socket.kind == kind::PACKETS {
+            return Err(Errno::EOPNOTSUPP);
+        }
         let whole: u64 = from.iter().fold(0, |sum, &(_, bytes)| sum.saturating_add(bytes));
         // The network's packets say in 16 bits how long they are, with or without their first head.
         let longest = match socket.family {
@@ -62,6 +67,16 @@ impl<M: Machine> Linux<'_, M> {
         // A packet is one piece here, and one on its way.
         if !stream && !self.machine.has_piece(2 * whole) {
             return Err(Errno::ENOMEM);
+        }
+        let mut packet = Vec::new();
+        if !stream {
+            packet.resize(whole as usize, 0);
+            let mut rest = &mut packet[..];
+            for &(at, bytes) in from {
+                let (piece, more) = core::mem::take(&mut rest).split_at_mut(bytes as usize);
+                load(at, piece)?;
+                rest = more;
+            }
         }
         // Packets of the network are lost where nobody is, and where there is no room.
         let may_be_lost = socket.kind == kind::PACKETS && socket.family != UNIX;
@@ -218,13 +233,7 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
         } else {
-            let mut piece = alloc::vec![0; whole as usize];
-            let mut place = 0;
-            for &(at, bytes) in from {
-                load(at, &mut piece[place..place + bytes as usize])?;
-                place += bytes as usize;
-            }
-            match put(&piece) {
+            match put(&packet) {
                 Ok(()) => sum = whole,
                 Err((_, error)) => failed = Some(error),
             }

@@ -27,13 +27,7 @@ impl<M: Machine> Linux<'_, M> {
         if (pid as i32) < 0 {
             return Err(Errno::EINVAL);
         }
-        let has = |process: &&Arc<Process>| {
-            process.pid == pid || process.threads.with(|threads| threads.iter().any(|one| one.tid == pid))
-        };
-        if pid == 0 {
-            return Ok(thread.process.clone());
-        }
-        self.processes.with(|all| all.values().find(has).cloned()).ok_or(Errno::ESRCH)
+        if pid == 0 { Ok(thread.process.clone()) } else { self.process_with(pid).ok_or(Errno::ESRCH) }
     }
 
     pub(crate) fn capget(&self, thread: &Thread, head: u64, to: u64) -> Answer {

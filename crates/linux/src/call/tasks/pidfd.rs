@@ -54,6 +54,9 @@ impl<M: Machine> Linux<'_, M> {
         if process.ended.load(Ordering::SeqCst) != 0 {
             return Err(Errno::ESRCH);
         }
+        if !self.may_look_into(thread, &process) {
+            return Err(Errno::EPERM);
+        }
         let open = process.files.with(|files| files.get(theirs))?;
         thread.process.files.with(|files| files.add(open, true, 0))
     }
@@ -88,6 +91,10 @@ impl<M: Machine> Linux<'_, M> {
             return self.processes.with(|all| all.get(&process.pid).map(|_| 0)).ok_or(Errno::ESRCH);
         }
         if info != 0 {
+            // One that was sent on says itself which it is.
+            if self.load_word(info)? != signal as u32 {
+                return Err(Errno::EINVAL);
+            }
             return self.sigqueue(thread, None, [process.pid.into(), signal, info]);
         }
         if !Sender::of(&thread.process).may_signal(&process, signal as u32) {

@@ -7,7 +7,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::{MOST_LOCKED, Thread, limit};
+use crate::process::{Thread, limit};
 use crate::signal::number;
 
 impl<M: Machine> Linux<'_, M> {
@@ -114,10 +114,6 @@ impl<M: Machine> Linux<'_, M> {
             let takes_more = thread.process.owner.with(|owner| owner.may(capabilities::TAKES_MORE));
             // As many as there can be, whoever asks.
             if what == limit::FILES && wanted[1] > crate::open::MOST as u64 {
-                return Err(Errno::EPERM);
-            }
-            // Nobody takes all memory from all others for ever.
-            if what == limit::LOCKED && wanted[1] > MOST_LOCKED.max(self.machine.memory().0 << 10 >> 3) {
                 return Err(Errno::EPERM);
             }
             // In one step with the look: another thread may have less by now.

@@ -3,11 +3,12 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
+use crate::capabilities::COMES_FIRST;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::{Process, Thread};
+use crate::process::{Process, Thread, limit};
 
 /// What a thread wants is not what those want that it makes.
 const RESET: u32 = 0x4000_0000;
@@ -101,6 +102,9 @@ impl<M: Machine> Linux<'_, M> {
             within = [u64::MAX; 4];
         }
         let meant = other.as_deref().unwrap_or(thread);
+        if !self.may_schedule(thread, &meant.process) {
+            return Err(Errno::EPERM);
+        }
         meant.within.with(|now| *now = within);
         meant.moves.store(true, Ordering::SeqCst);
         Ok(0)
@@ -109,7 +113,7 @@ impl<M: Machine> Linux<'_, M> {
     /// `sched_getattr`: what it wants, and what does not matter here.
     pub(crate) fn get_scheduling(&self, thread: &Thread, [tid, to, bytes, flags]: [u64; 4]) -> Answer {
         const BYTES: u64 = 56;
-        if flags != 0 || !(48..=4096).contains(&(bytes as u32)) {
+        if flags != 0 || to == 0 || !(48..=4096).contains(&(bytes as u32)) {
             return Err(Errno::EINVAL);
         }
         let (how, priority) = self.scheduling(thread, tid, None)?;
@@ -123,7 +127,7 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn set_scheduling(&self, thread: &Thread, [tid, from, flags]: [u64; 3]) -> Answer {
-        if flags != 0 {
+        if flags != 0 || from == 0 || (tid as i32) < 0 {
             return Err(Errno::EINVAL);
         }
         let (how, nice, priority) =
@@ -145,13 +149,13 @@ impl<M: Machine> Linux<'_, M> {
         if (tid as i32) < 0 {
             return Err(Errno::EINVAL);
         }
-        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        let find = |process: &Arc<Process>| {
-            process.threads.with(|all| all.iter().find(|one| u64::from(one.tid) == tid).cloned())
+        let found = match self.thread_of(thread, tid) {
+            // Until it was waited for, one that has ended is there.
+            Err(Errno::ESRCH) if self.process_of(thread, tid).is_ok() => return Ok((0, 0)),
+            found => found?,
         };
-        let found = if tid == 0 { None } else { Some(all.iter().find_map(find).ok_or(Errno::ESRCH)?) };
-        let kept = found.as_ref().map_or(&thread.scheduling, |found| &found.scheduling);
-        let (old, old_priority) = kept.with(|kept| *kept);
+        let meant = found.as_deref().unwrap_or(thread);
+        let (old, old_priority) = meant.scheduling.with(|kept| *kept);
         if let Some((how, priority)) = new {
             let how = how.unwrap_or(old);
             let fits = match how & !RESET {
@@ -162,7 +166,18 @@ impl<M: Machine> Linux<'_, M> {
             if !fits {
                 return Err(Errno::EINVAL);
             }
-            kept.with(|kept| *kept = (how, priority));
+            // Before all others comes only who may, or as far as the limit says; nobody else takes back that it ends with a child.
+            let most = meant.process.limits.with(|limits| limits[limit::REAL_TIME][0]);
+            let more = matches!(how & !RESET, 1 | 2)
+                && (how & !RESET != old & !RESET && most == 0
+                    || priority > old_priority && u64::from(priority) > most);
+            let first = thread.process.owner.with(|owner| owner.may(COMES_FIRST));
+            if !self.may_schedule(thread, &meant.process)
+                || !first && (more || old & RESET != 0 && how & RESET == 0)
+            {
+                return Err(Errno::EPERM);
+            }
+            meant.scheduling.with(|kept| *kept = (how, priority));
         }
         Ok((old, old_priority))
     }

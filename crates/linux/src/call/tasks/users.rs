@@ -4,11 +4,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
+use crate::capabilities::COMES_FIRST;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::{Owner, Process, Thread};
+use crate::process::{Owner, Process, Thread, limit};
 
 /// "As it is", where a user or a group is meant.
 const SAME: u32 = u32::MAX;
@@ -184,10 +185,7 @@ impl<M: Machine> Linux<'_, M> {
         let mut all: Vec<_> = self.processes.with(|all| all.values().filter(is_meant).cloned().collect());
         if all.is_empty() && which as u32 == 0 {
             // A thread of somebody.
-            let has = |process: &&Arc<Process>| {
-                process.threads.with(|threads| threads.iter().any(|thread| thread.tid == who))
-            };
-            all = self.processes.with(|all| all.values().filter(has).cloned().collect());
+            all.extend(self.process_with(who));
         }
         if all.is_empty() { Err(Errno::ESRCH) } else { Ok(all) }
     }
@@ -202,13 +200,24 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn set_priority(&self, thread: &Thread, which: u64, who: u64, nice: u64) -> Answer {
         let all = self.meant(thread, which, who)?;
         let new = (20 - (nice as i32).clamp(-20, 19)) as u32;
-        let root = thread.process.owner.with(|owner| owner.is_root());
+        let mut answer = Ok(0);
         for process in all {
-            if !root && new > process.nice.load(Ordering::Relaxed) {
-                return Err(Errno::EACCES);
+            let first = thread.process.owner.with(|owner| owner.may(COMES_FIRST));
+            let most = process.limits.with(|limits| limits[limit::NICE][0]);
+            if !self.may_schedule(thread, &process) {
+                answer = Err(Errno::EPERM);
+            } else if !first && new > process.nice.load(Ordering::Relaxed) && u64::from(new) > most {
+                answer = Err(Errno::EACCES);
+            } else {
+                process.nice.store(new, Ordering::Relaxed);
             }
-            process.nice.store(new, Ordering::Relaxed);
         }
-        Ok(0)
+        answer
+    }
+
+    /// Whether a thread may say how another process is served: its own user's, unless it may do so with all.
+    pub(super) fn may_schedule(&self, thread: &Thread, other: &Process) -> bool {
+        let (me, first) = thread.process.owner.with(|owner| (owner.users[1], owner.may(COMES_FIRST)));
+        first || other.owner.with(|owner| owner.users[..2].contains(&me))
     }
 }

@@ -7,6 +7,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::layout::Pack;
 use crate::machine::Machine;
+use crate::open::flag;
 use crate::process::{ENDED, Process, Thread};
 use crate::signal::number;
 use crate::stop::News;
@@ -215,6 +216,8 @@ impl<M: Machine> Linux<'_, M> {
             3 => self.process_behind(thread, id)?.pid as i32,
             _ => return Err(Errno::EINVAL),
         };
+        // Of a process as an open file, that says whether anybody waits.
+        let waits = kind != 3 || !self.open_file(thread, id)?.has(flag::NO_WAIT);
         const WHAT: u64 = children::ENDED | children::STOPPED | children::GO_ON;
         let options = u64::from(options as u32);
         if options & WHAT == 0
@@ -222,7 +225,11 @@ impl<M: Machine> Linux<'_, M> {
         {
             return Err(Errno::EINVAL);
         }
-        let Some(heard) = self.wait_for_child(thread, meant, options)? else {
+        let at_once = if waits { 0 } else { children::AT_ONCE };
+        let Some(heard) = self.wait_for_child(thread, meant, options | at_once)? else {
+            if options & children::AT_ONCE == 0 {
+                return Err(Errno::EAGAIN);
+            }
             if info != 0 {
                 self.machine.write_user(info, &[0; 128])?;
             }

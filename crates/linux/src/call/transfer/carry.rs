@@ -15,6 +15,22 @@ use crate::signal::number;
 use crate::sync::key_of;
 use crate::tree::Device;
 
+/// Whether bytes can go there from a pipe without a look at them.
+fn takes(open: &Open) -> bool {
+    matches!(
+        open.kind,
+        Kind::File(_)
+            | Kind::Text(..)
+            | Kind::Pipe(_)
+            | Kind::Both(..)
+            | Kind::Socket(_)
+            | Kind::Console(_)
+            | Kind::Master(..)
+            | Kind::Slave(..)
+            | Kind::Device(..)
+    )
+}
+
 impl<M: Machine> Linux<'_, M> {
     /// Up to so many bytes of what is open, as a read would have them: of a file from `at`, or from where it is, which moves on.
     fn get(&self, thread: &Thread, open: &Open, most: usize, at: Option<u64>) -> Result<Vec<u8>, Errno> {
@@ -43,8 +59,13 @@ impl<M: Machine> Linux<'_, M> {
                 bytes.truncate(count);
             }
             Kind::Socket(socket) => bytes = self.receive_bytes(thread, open, socket, most)?,
-            Kind::Device(Device::Zero, _) => bytes.resize(most, 0),
-            Kind::Directory(_) => return Err(Errno::EISDIR),
+            Kind::Device(Device::Zero | Device::Full, _) => bytes.resize(most, 0),
+            Kind::Device(Device::Random, _) => {
+                while bytes.len() < most {
+                    bytes.extend(self.random().to_le_bytes());
+                }
+                bytes.truncate(most);
+            }
             _ => return Err(Errno::EINVAL),
         }
         Ok(bytes)
@@ -251,6 +272,39 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
+    /// Between a program's memory and a pipe: as much as there is room for, or what there is, once there is any.
+    pub(crate) fn vmsplice(&self, thread: &Thread, [number, from, count, flags]: [u64; 4]) -> Answer {
+        const NO_WAIT: u64 = 2;
+        let open = self.open_used(thread, number)?;
+        let mut vectors = self.vectors(from, count)?;
+        if flags & !15 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let (pipe, way) = match &open.kind {
+            Kind::Pipe(end) => (end.pipe.clone(), end.way),
+            Kind::Both(end, _) => (end.pipe.clone(), Way::Write),
+            _ => return Err(Errno::EBADF),
+        };
+        let ready = || pipe.ready(way).0;
+        if !ready() {
+            if flags & NO_WAIT != 0 || open.has(flag::NO_WAIT) {
+                return Err(Errno::EAGAIN);
+            }
+            if self.wait(thread, key_of(&*pipe), None, ready) != Waited::Ready {
+                return Err(AGAIN);
+            }
+        }
+        if way == Way::Read {
+            return self.read(thread, number, &vectors, None);
+        }
+        let mut room = pipe.room().saturating_sub(pipe.len()).max(WHOLE) as u64;
+        for (_, bytes) in &mut vectors {
+            *bytes = (*bytes).min(room);
+            room -= *bytes;
+        }
+        self.write(thread, number, &vectors, None)
+    }
+
     /// Between a pipe and anything.
     pub(crate) fn splice(
         &self,
@@ -273,6 +327,10 @@ impl<M: Machine> Linux<'_, M> {
         if let (Some(source), Some(target)) = (&source, &target)
             && Arc::ptr_eq(source, target)
         {
+            return Err(Errno::EINVAL);
+        }
+        // Before anything is waited for.
+        if !takes(&to) {
             return Err(Errno::EINVAL);
         }
         if source.is_some() && from_at != 0 || target.is_some() && to_at != 0 {

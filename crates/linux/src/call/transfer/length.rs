@@ -141,7 +141,10 @@ impl<M: Machine> Linux<'_, M> {
         const HOLE: u64 = 2;
         const ZEROS: u64 = 16;
         let open = self.open_used(thread, number)?;
-        let end = at.checked_add(bytes).filter(|&end| bytes > 0 && end >> 63 == 0).ok_or(Errno::EINVAL)?;
+        if (at as i64) < 0 || (bytes as i64) <= 0 {
+            return Err(Errno::EINVAL);
+        }
+        let end = at + bytes;
         if !matches!(mode & !KEEP, 0 | HOLE | ZEROS) || mode == HOLE {
             return Err(Errno::EOPNOTSUPP);
         }
@@ -153,6 +156,9 @@ impl<M: Machine> Linux<'_, M> {
             return Err(if is_pipe { Errno::ESPIPE } else { Errno::ENODEV });
         };
         let file = inode.file().ok_or(Errno::ENODEV)?;
+        if end >> 63 != 0 {
+            return Err(Errno::EFBIG);
+        }
         // As of all files in memory on Linux.
         if mode & ZEROS != 0 && inode.is_in_memory() {
             return Err(Errno::EOPNOTSUPP);

@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 
 use super::as_far_as;
+use crate::epoll::Looks;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
@@ -13,24 +14,44 @@ use crate::sync::key_of;
 use crate::tree::Device;
 
 impl<M: Machine> Linux<'_, M> {
+    /// As the flags of a read say: some do not wait.
+    pub(crate) fn read_as(
+        &self,
+        thread: &Thread,
+        number: u64,
+        into: &[(u64, u64)],
+        at: Option<u64>,
+        flags: u64,
+    ) -> Answer {
+        const NO_WAIT: u64 = 8;
+        if flags & NO_WAIT != 0 && at.is_none() {
+            let open = self.open_used(thread, number)?;
+            let waits = open.flows() || matches!(open.kind, Kind::Event(_));
+            if waits && open.may_read() && self.look(thread, &open, &Looks::default()).0 == 0 {
+                return Err(Errno::EAGAIN);
+            }
+        }
+        self.read(thread, number, into, at)
+    }
+
     pub(crate) fn read(&self, thread: &Thread, number: u64, into: &[(u64, u64)], at: Option<u64>) -> Answer {
+        if at.is_some_and(|at| at >> 63 != 0) {
+            return Err(Errno::EINVAL);
+        }
         let open = self.open_file(thread, number)?;
+        if at.is_some() && open.flows() {
+            return Err(Errno::ESPIPE);
+        }
         if !open.may_read() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
         }
         Self::can_be(into)?;
         if let Kind::Socket(socket) = &open.kind {
-            if at.is_some() {
-                return Err(Errno::ESPIPE);
-            }
             return self.receive(thread, &open, socket, into, 0).map(|(done, received)| {
                 // Nobody wants them.
                 self.left.add_open(received.files);
                 done
             });
-        }
-        if at.is_some_and(|at| at >> 63 != 0) {
-            return Err(Errno::EINVAL);
         }
         let mut any = false;
         self.each(into, at, |to, bytes, at| {
@@ -126,8 +147,8 @@ impl<M: Machine> Linux<'_, M> {
             },
             Kind::Space(memory, _) => self.each_of_space(open, memory, (to, bytes), at, false),
             Kind::Device(device, _) => self.read_device(thread, *device, to, bytes),
-            _ if at.is_some() => Err(Errno::ESPIPE),
             Kind::Directory(_) => Err(Errno::EISDIR),
+            _ if at.is_some() => Err(Errno::ESPIPE),
             Kind::Console(_) => Ok(0),
             Kind::Master(side, _) => self.read_master(thread, open, &side.terminal, to, bytes),
             Kind::Slave(side, _) => self.read_slave(thread, open, side, to, bytes),
@@ -173,7 +194,9 @@ impl<M: Machine> Linux<'_, M> {
     fn read_device(&self, thread: &Thread, device: Device, to: u64, bytes: u64) -> Answer {
         let mut piece = [0; 4096];
         match device {
-            Device::Null | Device::Console | Device::Own | Device::Terminals => return Ok(0),
+            Device::Null | Device::Console | Device::Own | Device::Terminals | Device::Absent(_) => {
+                return Ok(0);
+            }
             Device::Zero | Device::Full | Device::Random => {}
         }
         let mut done = 0;

@@ -20,9 +20,12 @@ const AT_END: u64 = u64::MAX;
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn write(&self, thread: &Thread, number: u64, from: &[(u64, u64)], at: Option<u64>) -> Answer {
-        let open = self.open_file(thread, number)?;
-        if at.is_some_and(|at| at >> 63 != 0) && !matches!(open.kind, Kind::Socket(_)) {
+        if at.is_some_and(|at| at >> 63 != 0) {
             return Err(Errno::EINVAL);
+        }
+        let open = self.open_file(thread, number)?;
+        if at.is_some() && open.flows() {
+            return Err(Errno::ESPIPE);
         }
         self.write_open(thread, &open, from, at)
     }
@@ -34,9 +37,6 @@ impl<M: Machine> Linux<'_, M> {
         }
         Self::can_be(from)?;
         if let Kind::Socket(socket) = &open.kind {
-            if at.is_some() {
-                return Err(Errno::ESPIPE);
-            }
             if !self.machine.has_room(0) {
                 return Err(Errno::ENOMEM);
             }
