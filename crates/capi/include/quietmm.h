@@ -592,6 +592,18 @@ struct quietmm_platform {
     struct quietmm_device device;
 };
 
+// Pages on the lists that reclaim looks at.
+struct quietmm_lru_pages {
+    // Anonymous pages and those of memory files that were not used lately.
+    uint64_t inactive_anon;
+    // The others of these.
+    uint64_t active_anon;
+    // Cached pages of files that were not used lately.
+    uint64_t inactive_file;
+    // The others of these.
+    uint64_t active_file;
+};
+
 // What a look at every frame found.
 struct quietmm_audit {
     // Frames handed over.
@@ -845,6 +857,9 @@ uint64_t quietmm_flusher(const struct quietmm *mm);
 
 // Pages of files that are dirty, where the configuration has them counted. Any context.
 uint64_t quietmm_dirty_pages(const struct quietmm *mm);
+
+// How many pages reclaim can look at, of all nodes and groups. A sum of moments. Any context.
+void quietmm_lru_pages(const struct quietmm *mm, struct quietmm_lru_pages *pages);
 
 // Puts the pages that this CPU has gathered onto the LRU lists. Any context but a handler.
 void quietmm_drain_lru_batch(const struct quietmm *mm);

@@ -218,6 +218,26 @@ pub extern "C" fn quietmm_dirty_pages(mm: &Kernel) -> u64 {
     mm.mm().dirty_pages()
 }
 
+/// Pages on the lists that reclaim looks at.
+#[repr(C)]
+pub struct LruPages {
+    /// Anonymous pages and those of memory files that were not used lately.
+    pub inactive_anon: u64,
+    /// The others of these.
+    pub active_anon: u64,
+    /// Cached pages of files that were not used lately.
+    pub inactive_file: u64,
+    /// The others of these.
+    pub active_file: u64,
+}
+
+/// How many pages reclaim can look at, of all nodes and groups. A sum of moments. Any context.
+#[unsafe(no_mangle)]
+pub extern "C" fn quietmm_lru_pages(mm: &Kernel, pages: &mut MaybeUninit<LruPages>) {
+    let quietmm::LruPages { inactive_anon, active_anon, inactive_file, active_file } = mm.mm().lru_pages();
+    pages.write(LruPages { inactive_anon, active_anon, inactive_file, active_file });
+}
+
 /// Puts the pages that this CPU has gathered onto the LRU lists. Any context but a handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_drain_lru_batch(mm: &Kernel) {

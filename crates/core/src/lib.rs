@@ -101,6 +101,7 @@ pub use paging::{Advice, Backing, Entry, KernelProt, NodePolicy, Prot, UserAcces
 pub use platform::Platform;
 pub use policy::Policy;
 pub use profile::Scope;
+pub use reclaim::LruPages;
 pub use rule::Rule;
 pub use space::{GroupUsage, Migrated, Pins, SpaceUsage, Term};
 pub use swap::SwapUsage;

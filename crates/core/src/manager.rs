@@ -13,7 +13,7 @@ use crate::handle::GroupSlot;
 use crate::memmap::FrameTable;
 use crate::percpu::{CpuGuard, CpuSlot};
 use crate::platform::Platform;
-use crate::reclaim::{LruVec, Node, Shadows, Turn};
+use crate::reclaim::{GroupLists, LruVec, Node, Shadows, Turn};
 use crate::root::Root;
 use crate::rule::Rule;
 use crate::space::Parked;
@@ -282,6 +282,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             Some(Some(lists)) if group != GroupSlot::NONE => lists.of(group),
             _ => &self.node(node).lists,
         }
+    }
+
+    /// The lists of all groups, node by node.
+    pub(crate) fn group_lists(&self) -> impl Iterator<Item = GroupLists<'p>> + use<'_, 'p, P> {
+        self.carved.group_lists.iter().filter_map(|lists| *lists)
     }
 
     /// Whose turn it is on a node to give up pages, where there can be groups.

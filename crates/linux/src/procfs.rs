@@ -307,9 +307,16 @@ impl<M: Machine> Linux<'_, M> {
                 let swap = self.mm.swap().usage();
                 let (slots, left) = (swap.slots * 4, (swap.slots - swap.used.min(swap.slots)) * 4);
                 let dirty = self.mm.dirty_pages() * 4;
+                let lists = self.mm.lru_pages();
+                let [idle, used] = [[lists.inactive_anon, lists.inactive_file], [lists.active_anon, lists.active_file]].map(|all| all.map(|pages| pages * 4));
+                let cached = lists.file() * 4;
+                // A part of what is cached is of use: half, but no more than a little of the memory.
+                let available = free + cached - (cached / 2).min(total / 64);
                 // What is not counted has no line, as where Linux does not count it.
                 let lines = [
-                    ("MemTotal", total), ("MemFree", free), ("MemAvailable", free), ("Buffers", 0), ("SwapCached", swap.cached * 4),
+                    ("MemTotal", total), ("MemFree", free), ("MemAvailable", available), ("Buffers", 0), ("Cached", cached), ("SwapCached", swap.cached * 4),
+                    ("Active", used[0] + used[1]), ("Inactive", idle[0] + idle[1]), ("Active(anon)", used[0]), ("Inactive(anon)", idle[0]),
+                    ("Active(file)", used[1]), ("Inactive(file)", idle[1]),
                     ("SwapTotal", slots), ("SwapFree", left), ("Dirty", dirty), ("CommitLimit", total / 2 + slots), ("VmallocTotal", 34_359_738_367),
                 ];
                 let pages = "HugePages_Total:       0\nHugePages_Free:        0\nHugePages_Rsvd:        0\nHugePages_Surp:        0\nHugepagesize:       2048 kB\n";

@@ -108,6 +108,10 @@ impl<'p> GroupLists<'p> {
     pub fn of(&self, group: GroupSlot) -> &'p LruVec {
         &self.of[group.0 as usize - 1].0
     }
+
+    pub fn each(&self, f: impl FnMut(&'p LruVec)) {
+        self.of.iter().map(|lists| &lists.0).for_each(f);
+    }
 }
 
 impl LruVec {

@@ -16,7 +16,10 @@ mod migrate;
 mod piece;
 mod scan;
 mod shadow;
+mod sizes;
 mod stall;
+
+pub use sizes::LruPages;
 
 pub(crate) use asked::{deactivate, evict, page_out, place_of};
 pub(crate) use lru::{GroupLists, LruVec, Node, Turn, hand_over};

@@ -100,6 +100,8 @@ fn comes_back(hot: u64, between: u64) -> (u64, u64) {
         let before = counts(mm);
         assert_eq!(read(mm, id, page), Ok(0));
         let now = counts(mm);
+        let lists = mm.lru_pages();
+        assert!((hot..hot + 2).contains(&lists.active_file) && lists.inactive_file > 0, "{lists:?}");
         give_back(mm, all);
         sound(mm);
         end(mm, &[keep, id], &[]);
@@ -248,5 +250,28 @@ fn a_page_that_went_twice_comes_back_once() {
         assert_eq!(mm.file(file).read(0, &mut into), Ok(into.len()));
         assert_eq!(counts(mm).0, 8);
         sound(mm);
+    });
+}
+
+#[test]
+fn the_lists_are_counted_by_sort_and_by_use() {
+    let host = host();
+    host.run(config(true), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let lists = || {
+            mm.drain_lru_batches();
+            let all = mm.lru_pages();
+            assert_eq!(all.file(), all.inactive_file + all.active_file);
+            [all.inactive_anon, all.active_anon, all.inactive_file, all.active_file]
+        };
+        assert_eq!(lists(), [0; 4]);
+        let (reader, _) = stream(mm, 64);
+        let read_all = || (AT..AT + 64).for_each(|page| assert_eq!(read(mm, reader, page), Ok(0)));
+        read_all();
+        assert_eq!(lists(), [0, 0, 64, 0]);
+        let id = anonymous(mm, 16);
+        assert_eq!(lists(), [16, 0, 64, 0]);
+        end(mm, &[id, reader], &[DEVICE]);
+        assert_eq!(lists()[..2], [0; 2]);
     });
 }
