@@ -105,6 +105,11 @@ static void mailboxes(void) {
     struct sigevent thread = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = wakes, .sigev_value.sival_int = 9};
     CHECK(mq_notify(q, &thread) == 0 && mq_send(q, "c", 1, 0) == 0);
     CHECK(UNTIL(__atomic_load_n(&woken, __ATOMIC_SEQ_CST) == 9));
+    // No signal has the place as well, and who has closed it has it no more, whichever of its numbers that was.
+    event.sigev_signo = 0;
+    CHECK(mq_notify(q, &event) == 0);
+    FAILS(mq_notify(q, &event), EBUSY);
+    CHECK(close(dup(q)) == 0 && mq_notify(q, &event) == 0 && mq_notify(q, NULL) == 0);
     CHECK(mq_unlink("/quietmm") == 0);
     FAILS(mq_unlink("/quietmm"), ENOENT);
     CHECK(mq_receive(q, text, sizeof text, NULL) == 1 && mq_close(q) == 0);

@@ -161,8 +161,11 @@ impl<M: Machine> Linux<'_, M> {
             let _ = self.drop_lock((inode.number, false), &Owner::Process(thread.process.pid), &ALL);
         }
         self.closes(&open);
-        if let Kind::Socket(_) = open.kind {
-            self.left.flights.let_go(false);
+        match &open.kind {
+            Kind::Socket(_) => self.left.flights.let_go(false),
+            // Nor does it hear of messages, whichever of its numbers that was.
+            Kind::Mailbox(mailbox) => mailbox.hear_no_more(thread.process.pid),
+            _ => {}
         }
         drop(open);
         self.unlocked();

@@ -224,7 +224,9 @@ impl<M: Machine> Linux<'_, M> {
             (self.load_long(event)?, self.load_word(event + 8)?, self.load_word(event + 12)?);
         let hears = match how {
             NOTHING => Hears::Nothing,
-            SIGNAL if (1..=number::LAST).contains(&signal) => Hears::Signal(signal, value),
+            // No signal at all has the place as well.
+            SIGNAL if signal == 0 => Hears::Nothing,
+            SIGNAL if signal <= number::LAST => Hears::Signal(signal, value),
             THREAD => {
                 let mut bytes = alloc::vec![0; COOKIE];
                 self.machine.read_user(value, &mut bytes)?;
