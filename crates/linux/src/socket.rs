@@ -231,11 +231,10 @@ impl Inbox {
             }
             let room = self.room(content, sends);
             let fits = if stream { room.saturating_sub(OVERHEAD).min(bytes.len()) } else { bytes.len() };
-            let is_full = if stream {
-                fits == 0 && !bytes.is_empty()
-            } else {
-                bytes.len() + OVERHEAD > room && content.bytes > 0
-            };
+            // What may be on its way is reckoned before, so that one packet may be more than is left; where it comes it must fit.
+            let needs = if sends > 0 { 1 } else { bytes.len() + OVERHEAD };
+            let is_full =
+                if stream { fits == 0 && !bytes.is_empty() } else { room < needs && content.bytes > 0 };
             if is_full {
                 return Sent::Wait;
             }

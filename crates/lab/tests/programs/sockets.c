@@ -161,6 +161,12 @@ static void rooms(void) {
     CHECK(getsockopt(ends[1], SOL_SOCKET, SO_RCVBUF, &said, &len) == 0 && said == 2 * few);
     CHECK(less > 0 && less <= 40000);
     close(ends[0]), close(ends[1]), close(listens);
+    // Of packets as many go as are half as long as what may be on its way, and no third.
+    len = sizeof said;
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && getsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &said, &len) == 0 && said / 2 <= (int)sizeof all);
+    for (int i = 0; i < 2; i++) CHECK(send(ends[0], all, said / 2, MSG_DONTWAIT) == said / 2);
+    FAILS(send(ends[0], all, said / 2, MSG_DONTWAIT), EAGAIN);
+    close(ends[0]), close(ends[1]);
     // A packet that is too long for anybody.
     many = 212992;
     CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0 && setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &many, sizeof many) == 0);
