@@ -2,6 +2,7 @@
 //! print `/proc/self/maps`. The core maps what is told here, and cannot be asked for it.
 
 use alloc::collections::BTreeMap;
+use core::cell::Cell;
 use core::ops::Range;
 
 /// Bytes of a page.
@@ -77,11 +78,22 @@ pub struct Area<F> {
 
 /// All areas of a space, by their first address.
 #[derive(Clone, Debug)]
-pub struct Areas<F>(BTreeMap<u64, Area<F>>);
+pub struct Areas<F>(BTreeMap<u64, Area<F>>, Cell<Full>);
+
+/// From an address on up to another one no so many bytes are free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Full {
+    from: u64,
+    to: u64,
+    bytes: u64,
+}
+
+/// Nothing is known of any.
+const UNKNOWN: Full = Full { from: u64::MAX, to: u64::MAX, bytes: u64::MAX };
 
 impl<F> Default for Areas<F> {
     fn default() -> Self {
-        Areas(BTreeMap::new())
+        Areas(BTreeMap::new(), Cell::new(UNKNOWN))
     }
 }
 
@@ -132,13 +144,19 @@ impl<F: Clone + PartialEq> Areas<F> {
 
     /// The highest free addresses for so many bytes within these bounds, apart from areas that grow down.
     pub fn find_free(&self, bytes: u64, within: &Range<u64>) -> Option<u64> {
-        let mut end = within.end;
-        for (&start, area) in self.0.range(..within.end.saturating_add(GUARD)).rev() {
+        // Where a look for no more has found nothing is looked no more: there may be very many areas.
+        let full = self.1.get();
+        let skips = full.to == within.end && full.bytes <= bytes;
+        let mut end = if skips { full.from } else { within.end };
+        for (&start, area) in self.0.range(..end.saturating_add(GUARD)).rev() {
             if area.end < end && end - area.end >= bytes {
                 break;
             }
             let apart = if area.rights & rights::GROWS != 0 { GUARD } else { 0 };
             end = end.min(start.saturating_sub(apart));
+        }
+        if !skips || full.bytes == bytes {
+            self.1.set(Full { from: end, to: within.end, bytes });
         }
         end.checked_sub(bytes).filter(|&start| start >= within.start)
     }
@@ -199,6 +217,12 @@ impl<F: Clone + PartialEq> Areas<F> {
 
     /// Nothing lies in this range any more.
     pub fn remove(&mut self, range: &Range<u64>) {
+        let full = self.1.get();
+        if range.end.saturating_add(GUARD) > full.from {
+            // What is free there ends with the next area.
+            let from = self.0.range(range.end..).next().map_or(full.to, |(&at, _)| at);
+            self.1.set(Full { from: from.max(full.from).min(full.to), ..full });
+        }
         let next = |areas: &Self| areas.meeting(range).next().map(|(at, area)| (at, area.clone()));
         while let Some((at, area)) = next(self) {
             self.0.remove(&at);
@@ -313,6 +337,33 @@ mod tests {
         areas.insert(0x20000, own(0x30000));
         assert_eq!(areas.find_free(0x1000, &within), Some(0xd000));
         assert_eq!(areas.find_free(0x1000, &(0x1000..0xf000)), Some(0xd000));
+    }
+
+    #[test]
+    fn what_was_found_full_is_looked_at_again_once_something_goes() {
+        // By chance, beside one that knows of nothing.
+        let (mut areas, mut seed) = (Areas::<u32>::default(), 1_u64);
+        let mut chance = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let ends = [600 * PAGE, 1000 * PAGE];
+        for _ in 0..20_000 {
+            let (bytes, within) = ((1 + chance(6)) * PAGE, PAGE..ends[chance(2) as usize]);
+            let found = areas.find_free(bytes, &within);
+            let fresh = Areas(areas.0.clone(), Cell::new(UNKNOWN));
+            assert_eq!(found, fresh.find_free(bytes, &within), "{areas:?}");
+            let grows = if chance(20) == 0 { rights::GROWS } else { 0 };
+            match found {
+                Some(at) if chance(3) > 0 => {
+                    areas.insert(at, Area { rights: chance(4) as u8 | grows, ..own(at + bytes) });
+                }
+                _ => {
+                    let at = chance(1000) * PAGE;
+                    areas.remove(&(at..at + (1 + chance(20)) * PAGE));
+                }
+            }
+        }
     }
 
     #[test]
