@@ -22,6 +22,18 @@ const MOST_WAITING: usize = 1024;
 impl<M: Machine> Linux<'_, M> {
     /// A signal, for a process or for one thread of it.
     pub(crate) fn post(&self, process: &Arc<Process>, thread: Option<&Arc<Thread>>, info: Info) {
+        if self.leave_signal(process, thread, info) {
+            self.nudge_for(process, thread, info.signal);
+        }
+    }
+
+    /// Puts it where they look, and says whether they are to.
+    pub(crate) fn leave_signal(
+        &self,
+        process: &Arc<Process>,
+        thread: Option<&Arc<Thread>>,
+        info: Info,
+    ) -> bool {
         let signal = info.signal;
         self.before_signal(process, signal);
         let deaf = |thread: &Arc<Thread>| thread.mask.load(Ordering::SeqCst) & bit(signal) != 0;
@@ -32,7 +44,7 @@ impl<M: Machine> Linux<'_, M> {
         let is_traced = || process.threads.with(|threads| threads.iter().any(|thread| thread.traced.is()));
         // While it is blocked it waits all the same: `sigwait` may want it. A tracer hears of it.
         if process.action(signal).ignores(signal) && signal != number::KILL && !is_blocked() && !is_traced() {
-            return;
+            return false;
         }
         let (pending, infos) = match thread {
             Some(thread) => (&thread.pending, &thread.infos),
@@ -51,6 +63,11 @@ impl<M: Machine> Linux<'_, M> {
         if signal == number::KILL {
             process.die(signal);
         }
+        true
+    }
+
+    /// Whoever it is for looks for it.
+    pub(crate) fn nudge_for(&self, process: &Arc<Process>, thread: Option<&Arc<Thread>>, signal: u32) {
         let of_all = signal::ALWAYS | number::STOPS | bit(number::CONTINUE);
         match thread {
             // It is nobody else's, unless it ends, stops or lets go on the process: of many threads the others sleep on.
@@ -239,7 +256,8 @@ impl<M: Machine> Linux<'_, M> {
             })
         };
         let own = from(&thread.pending, &thread.infos);
-        own.or_else(|| from(&thread.process.pending, &thread.process.infos))
+        let found = own.or_else(|| from(&thread.process.pending, &thread.process.infos));
+        found.map(|info| self.heard_timer(thread, info))
     }
 
     /// Signals of a kind that wait, for a process and for each of its threads, do not any more.

@@ -30,7 +30,7 @@ use crate::semaphores::Set;
 use crate::shared::Segment;
 use crate::signal::{self, Info, number};
 use crate::socket::Names;
-use crate::sync::{Spin, key_of};
+use crate::sync::{Mutex, Spin, key_of};
 use crate::terminal::Terminal;
 use crate::tree::{Body, Content, Device, Inode, Leaving, Left, mode};
 use crate::watches::Watches;
@@ -336,6 +336,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             alarm: Spin::default(),
             meters: Spin::default(),
             timers: Spin::default(),
+            ringing: Mutex::new(()),
             said: Default::default(),
             limits: Spin::new(crate::process::first_limits()),
             began: self.now(),
@@ -405,22 +406,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             let mut next = u64::MAX;
             let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
             for process in all {
-                let due = process.alarm.with(|(at, every)| {
-                    let due = *at != 0 && *at <= now;
-                    if due {
-                        // What comes more often than this machine can tell is late.
-                        *at = if *every > 0 { now.saturating_add((*every).max(SHORTEST)) } else { 0 };
-                    }
-                    if *at != 0 {
-                        next = next.min(*at);
-                    }
-                    due
-                });
-                next = next.min(self.ring(&process, now).unwrap_or(u64::MAX));
-                next = next.min(self.look_at_meters(&process, now));
-                if due {
-                    self.post(&process, None, Info { signal: number::ALARM, code: 128, ..Info::default() });
-                }
+                next = next.min(self.ring(&process, now)).min(self.look_at_meters(&process, now));
             }
             let changed = self.alarms_changed.swap(0, Ordering::SeqCst);
             if changed != 0 {
@@ -504,6 +490,10 @@ impl<'p, M: Machine> Linux<'p, M> {
             }
         };
         thread.waits.with(|waits| *waits = None);
+        if how == Waited::Late {
+            // What was to ring before has.
+            self.ring(&thread.process, self.now());
+        }
         how
     }
 

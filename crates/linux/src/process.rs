@@ -161,6 +161,8 @@ pub(crate) struct Process {
     pub meters: Spin<[(u64, u64); 2]>,
     /// Its timers, by number.
     pub timers: Spin<BTreeMap<u32, Ringer>>,
+    /// Held from when one is found that is due until its signal is there.
+    pub ringing: Mutex<()>,
     /// The sets of semaphores of which something may be undone when it ends.
     pub undo: Spin<Vec<alloc::sync::Weak<crate::semaphores::Set>>>,
     /// Since when it is.

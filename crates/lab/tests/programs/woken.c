@@ -64,6 +64,50 @@ static void timers(void) {
     }
 }
 
+static volatile int rung[2];
+static void rings(int signal) { rung[signal == SIGUSR2]++; }
+static long ns_of(struct timespec time) { return time.tv_sec * 1000000000 + time.tv_nsec; }
+
+// Two timers that are due at once have both rung when either is heard, and before a sleep ends that began later.
+static void together(void) {
+    struct sigaction action = {.sa_handler = rings};
+    struct sigevent event[2] = {{.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1}, {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2}};
+    struct itimerspec soon = {{0, 0}, {0, 0}};
+    struct timespec now, span = {0, 20000000};
+    timer_t timers[2];
+    sigset_t set, old;
+    sigemptyset(&set), sigaddset(&set, SIGUSR1), sigaddset(&set, SIGUSR2);
+    for (int i = 0; i < 2; i++) CHECK(sigaction(event[i].sigev_signo, &action, 0) == 0 && timer_create(CLOCK_MONOTONIC, &event[i], &timers[i]) == 0);
+    for (int tries = 0; tries < 5; tries++) {
+        rung[0] = rung[1] = 0;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        soon.it_value.tv_sec = now.tv_sec, soon.it_value.tv_nsec = now.tv_nsec + 20000000;
+        if (soon.it_value.tv_nsec >= 1000000000) soon.it_value.tv_sec++, soon.it_value.tv_nsec -= 1000000000;
+        sigprocmask(SIG_BLOCK, &set, &old);
+        for (int i = 0; i < 2; i++) CHECK(timer_settime(timers[i], TIMER_ABSTIME, &soon, 0) == 0);
+        // As long from now: later than both.
+        CHECK(nanosleep(&span, 0) == 0);
+        sigprocmask(SIG_SETMASK, &old, 0);
+        CHECK(rung[0] == 1 && rung[1] == 1);
+    }
+    // How often one has expired is so when it is heard.
+    struct itimerspec often = {{0, 1000}, {0, 1000}};
+    struct timespec then;
+    siginfo_t info;
+    sigprocmask(SIG_BLOCK, &set, &old);
+    CHECK(timer_settime(timers[0], 0, &often, 0) == 0 && clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    for (int i = 0; i < 5; i++) {
+        do clock_gettime(CLOCK_MONOTONIC, &then);
+        while (ns_of(then) - ns_of(now) < 300000);
+        CHECK(sigwaitinfo(&set, &info) == SIGUSR1 && info.si_overrun >= (ns_of(then) - ns_of(now)) / 1000 - 2);
+        CHECK(timer_getoverrun(timers[0]) == info.si_overrun);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    }
+    for (int i = 0; i < 2; i++) CHECK(timer_delete(timers[i]) == 0);
+    CHECK(sigtimedwait(&set, &info, &(struct timespec){0, 0}) <= SIGUSR1);
+    sigprocmask(SIG_SETMASK, &old, 0);
+}
+
 // A name with a pipe behind it that is opened for both.
 static void fifos(void) {
     CHECK(mkfifo("woken.fifo", 0600) == 0);
@@ -244,7 +288,7 @@ static void requests(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"timers", timers}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}, {"closes", closes}, {"requests", requests}};
+    static const struct part parts[] = {{"timers", timers}, {"together", together}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}, {"closes", closes}, {"requests", requests}};
     alarm(HANGS);
     PLAY(parts, count, arguments);
     return 0;

@@ -14,7 +14,11 @@ use crate::timer::Timer;
 /// Timers that a process may have.
 const MOST: usize = 256;
 /// The reason that such a signal gives.
-const BY_TIMER: i32 = -2;
+pub(super) const BY_TIMER: i32 = -2;
+
+fn overruns(before: u64, more: u64) -> u64 {
+    before.saturating_add(more).min(i32::MAX as u64)
+}
 
 impl<M: Machine> Linux<'_, M> {
     pub(crate) fn timer_create(&self, thread: &Thread, clock: u64, event: u64, to: u64) -> Answer {
@@ -104,8 +108,20 @@ impl<M: Machine> Linux<'_, M> {
         thread.process.timers.with(|timers| timers.remove(&(id as u32))).map(|_| 0).ok_or(Errno::EINVAL)
     }
 
-    /// Rings those of a process that are due; returns when the next one is.
-    pub(crate) fn ring(&self, process: &Arc<Process>, now: u64) -> Option<u64> {
+    /// Rings those of a process that are due, and its alarm; returns when the next one is.
+    pub(crate) fn ring(&self, process: &Arc<Process>, now: u64) -> u64 {
+        process.ringing.with(self.machine, |()| self.ring_due(process, now))
+    }
+
+    fn ring_due(&self, process: &Arc<Process>, now: u64) -> u64 {
+        let (alarm, is_due) = process.alarm.with(|(at, every)| {
+            let is_due = *at != 0 && *at <= now;
+            if is_due {
+                // What comes more often than this machine can tell is late.
+                *at = if *every > 0 { now.saturating_add((*every).max(SHORTEST)) } else { 0 };
+            }
+            (*at, is_due)
+        });
         let mut due = alloc::vec::Vec::new();
         let next = process.timers.with(|timers| {
             let ring = |(&id, ringer): (&u32, &mut Ringer)| {
@@ -129,6 +145,7 @@ impl<M: Machine> Linux<'_, M> {
             };
             timers.iter_mut().filter_map(ring).min()
         });
+        let mut hear = alloc::vec::Vec::new();
         for (id, signal, tid, value, count) in due.into_iter().filter(|&(_, signal, ..)| signal != 0) {
             let thread = match tid.map(|tid| process.thread(tid)) {
                 // Whoever was to hear it is gone.
@@ -137,27 +154,45 @@ impl<M: Machine> Linux<'_, M> {
                 None => None,
             };
             let infos = thread.as_ref().map_or(&process.infos, |thread| &thread.infos);
-            let overruns = |before: u64, more: u64| before.saturating_add(more).min(i32::MAX as u64);
             // One that nobody has heard yet is not sent again: it says how often it would have been.
             let waits = infos.with(|infos| {
                 let same = |info: &&mut Info| {
                     info.signal == signal && info.code == BY_TIMER && info.word as u32 == id
                 };
-                infos.iter_mut().find(same).map(|info| {
-                    let all = overruns(info.word >> 32, count);
-                    info.word = u64::from(id) | all << 32;
-                    all
-                })
+                let found = infos.iter_mut().find(same);
+                found.map(|info| info.word = u64::from(id) | overruns(info.word >> 32, count) << 32)
             });
-            let all = waits.unwrap_or_else(|| overruns(0, count - 1));
-            process
-                .timers
-                .with(|timers| timers.get_mut(&id).into_iter().for_each(|ringer| ringer.overruns = all));
             if waits.is_none() {
-                let word = u64::from(id) | all << 32;
-                self.post(process, thread.as_ref(), Info { signal, code: BY_TIMER, word, value, error: 0 });
+                let word = u64::from(id) | overruns(0, count - 1) << 32;
+                hear.push((thread, Info { signal, code: BY_TIMER, word, value, error: 0 }));
             }
         }
-        next
+        if is_due {
+            hear.push((None, Info { signal: number::ALARM, code: 128, ..Info::default() }));
+        }
+        // Those that are due at once are all there before one of them is heard.
+        hear.retain(|(thread, info)| self.leave_signal(process, thread.as_ref(), *info));
+        hear.iter().for_each(|(thread, info)| self.nudge_for(process, thread.as_ref(), info.signal));
+        let alarm = if alarm == 0 { u64::MAX } else { alarm };
+        next.unwrap_or(u64::MAX).min(alarm)
+    }
+
+    /// A signal is heard: one by a timer says how often that has expired until now.
+    pub(crate) fn heard_timer(&self, thread: &Thread, mut info: Info) -> Info {
+        let id = info.word as u32;
+        if info.code == BY_TIMER {
+            thread.process.timers.with(|timers| {
+                let Some(ringer) = timers.get_mut(&id).filter(|ringer| ringer.signal == info.signal) else {
+                    return;
+                };
+                let now = self.now();
+                let now = ringer.used(now).map_or(now, |used| used.0);
+                // What does not repeat rings by itself.
+                let more = if ringer.timer.left(now).1 > 0 { ringer.timer.take(now) } else { 0 };
+                ringer.overruns = overruns(info.word >> 32, more);
+                info.word = u64::from(id) | ringer.overruns << 32;
+            });
+        }
+        info
     }
 }

@@ -22,7 +22,7 @@ use crate::machine::Machine;
 use crate::open::Kind;
 use crate::process::{Memory, Process, Thread};
 use crate::signal::number;
-use crate::sync::{Spin, key_of};
+use crate::sync::{Mutex, Spin, key_of};
 use crate::trace::event;
 use crate::tree::Body;
 
@@ -299,6 +299,7 @@ impl<M: Machine> Linux<'_, M> {
             alarm: Spin::default(),
             meters: Spin::default(),
             timers: Spin::default(),
+            ringing: Mutex::new(()),
             said: parent.said.of_child(),
             limits: Spin::new(parent.limits.with(|limits| *limits)),
             began: self.now(),

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::clocks::BY_TIMER;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::layout::Pack;
@@ -118,7 +119,6 @@ impl<M: Machine> Linux<'_, M> {
         bytes: u64,
     ) -> Result<alloc::vec::Vec<u8>, Errno> {
         const EACH: usize = 128;
-        const BY_TIMER: i32 = -2;
         let most = bytes as usize / EACH;
         if most == 0 {
             return Err(Errno::EINVAL);
@@ -145,12 +145,16 @@ impl<M: Machine> Linux<'_, M> {
         let mut info = first;
         while let Some(found) = info {
             let end = all.0.len() + EACH;
-            let (pid, status) = (found.word as u32, found.value as u32);
-            // A timer has no user.
-            let user = if found.code == BY_TIMER { 0 } else { (found.word >> 32) as u32 };
+            let (first, second) = (found.word as u32, (found.word >> 32) as u32);
+            // Who has sent it; or which timer, and how often it has expired meanwhile.
+            let by_timer = found.code == BY_TIMER;
+            let ([pid, user], [timer, overruns]) =
+                if by_timer { ([0; 2], [first, second]) } else { ([first, second], [0; 2]) };
             let head = all.word(found.signal).word(0).word(found.code as u32).word(pid).word(user).word(0);
-            // Timer and overruns, status, the value as a number and as a pointer.
-            let rest = head.word(0).word(0).word(0).word(0).word(status).word(status).long(found.value);
+            // Status, and the value as a number and as a pointer.
+            let status = found.value as u32;
+            let middle = head.word(timer).word(0).word(overruns).word(0);
+            let rest = middle.word(status).word(status).long(found.value);
             all = rest.zeros_to(end);
             info = if end / EACH < most { next() } else { None };
         }
