@@ -211,6 +211,7 @@ impl<M: Machine> Linux<'_, M> {
                 // Behind the last page of the longest file.
                 Kind::File(_) if page + bytes / PAGE > 1 << 40 => return Err(Errno::EOVERFLOW),
                 Kind::File(inode) => {
+                    inode.note_read(self.clock());
                     let path = open.path.as_slice().into();
                     let may_write = !shared || open.may_write();
                     What::File { file: Mapped { inode: inode.clone(), path, may_write }, page, shared }

@@ -217,11 +217,36 @@ static void sealed(void) {
     FAILS(memfd_create("mapped", 8 | 16), EINVAL);
 }
 
+// A file that is mapped counts as read, where that is kept; and of many areas the highest that go are there for the next that fit.
+static void mapped(void) {
+    struct timespec times[2] = {{5, 0}, {9, 0}};
+    struct stat is[2];
+    char *at, byte;
+    for (int maps = 0; maps < 2; maps++) {
+        int file = open("mapped.tmp", O_RDWR | O_CREAT | O_TRUNC, 0600);
+        CHECK(write(file, "x", 1) == 1 && futimens(file, times) == 0);
+        if (maps) CHECK((at = mmap(0, PAGE, PROT_READ, MAP_SHARED, file, 0)) != MAP_FAILED && *at == 'x' && munmap(at, PAGE) == 0);
+        else CHECK(pread(file, &byte, 1, 0) == 1);
+        CHECK(fstat(file, &is[maps]) == 0 && is[maps].st_mtim.tv_sec == 9);
+        close(file), unlink("mapped.tmp");
+    }
+    CHECK((is[0].st_atim.tv_sec > 9) == (is[1].st_atim.tv_sec > 9));
+    static char *all[4000];
+    for (int i = 0; i < 4000; i++) CHECK((all[i] = mmap(0, PAGE, i & 1 ? PROT_READ : PROT_NONE, OWN, -1, 0)) != MAP_FAILED);
+    CHECK(munmap(all[2000], PAGE) == 0 && mmap(0, PAGE, PROT_READ, OWN, -1, 0) == all[2000]);
+    CHECK(munmap(all[1000], PAGE) == 0 && munmap(all[3000], PAGE) == 0);
+    at = mmap(0, 2 * PAGE, PROT_READ, OWN, -1, 0);
+    CHECK(at < all[3999] || at > all[0]);
+    CHECK(mmap(0, PAGE, PROT_READ, OWN, -1, 0) == all[1000] && mmap(0, PAGE, PROT_READ, OWN, -1, 0) == all[3000]);
+    for (int i = 0; i < 4000; i++) CHECK(munmap(all[i], PAGE) == 0);
+    munmap(at, 2 * PAGE);
+}
+
 int main(int count, char **arguments) {
     signal(SIGSEGV, on);
     signal(SIGBUS, on);
     // The first one before there is memory that grows down to where something was.
-    const struct part parts[] = {{"stays so", stays_so}, {"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}};
+    const struct part parts[] = {{"stays so", stays_so}, {"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}, {"mapped", mapped}};
     PLAY(parts, count, arguments);
     return 0;
 }
