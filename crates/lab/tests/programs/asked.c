@@ -11,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -137,6 +138,48 @@ static void says(void) {
     FAILS(waitid(P_PID, -5, &info, WEXITED), EINVAL);
 }
 
+// Who may have whom served better, and who sets clocks.
+static void serves(void) {
+    struct timespec time = {0, 1000000000};
+    FAILS(clock_settime(CLOCK_REALTIME, &time), EINVAL);
+    FAILS(syscall(SYS_clock_settime, CLOCK_REALTIME, (void *)8), EFAULT);
+    time.tv_nsec = 0;
+    FAILS(clock_settime(CLOCK_MONOTONIC, &time), EINVAL);
+    FAILS(clock_settime(CLOCK_PROCESS_CPUTIME_ID, &time), EINVAL);
+    clockid_t clock;
+    CHECK(clock_getcpuclockid(getpid(), &clock) == 0);
+    FAILS(clock_settime(clock, &time), EPERM);
+    pid_t child = fork();
+    if (child == 0) {
+        struct sched_param none = {0}, some = {.sched_priority = 1};
+        struct rlimit no = {0, 0};
+        cpu_set_t all;
+        // Its parent is another's then.
+        int root = getuid() == 0;
+        wrong = 0;
+        CHECK(setrlimit(RLIMIT_NICE, &no) == 0 && setrlimit(RLIMIT_RTPRIO, &no) == 0 && sched_getaffinity(0, sizeof all, &all) == 0);
+        if (root) CHECK(setresuid(7, 7, 7) == 0);
+        FAILS(sched_setscheduler(0, SCHED_FIFO, &some), EPERM);
+        FAILS(setpriority(PRIO_PROCESS, 0, -1), EACCES);
+        CHECK(setpriority(PRIO_PROCESS, 0, 5) == 0);
+        FAILS(setpriority(PRIO_PROCESS, 0, 4), EACCES);
+        CHECK(sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none) == 0);
+        FAILS(sched_setscheduler(0, SCHED_BATCH, &none), EPERM);
+        CHECK(sched_setscheduler(0, SCHED_IDLE | SCHED_RESET_ON_FORK, &none) == 0);
+        FAILS(sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none), EPERM);
+        if (root) {
+            FAILS(sched_setscheduler(getppid(), SCHED_OTHER, &none), EPERM);
+            FAILS(sched_setparam(getppid(), &none), EPERM);
+            FAILS(sched_setaffinity(getppid(), sizeof all, &all), EPERM);
+            FAILS(setpriority(PRIO_PROCESS, getppid(), 19), EPERM);
+            FAILS(syscall(SYS_ioprio_set, 1, getppid(), 2 << 13 | 4), EPERM);
+        }
+        _exit(wrong);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static long clone_with(unsigned long flags, unsigned long bytes) {
     struct clone_args ask = {.flags = flags, .exit_signal = SIGCHLD};
     long pid = syscall(SYS_clone3, &ask, bytes);
@@ -179,7 +222,7 @@ int main(int count, char **arguments) {
     inside = openat(here, "inside", O_DIRECTORY | O_RDONLY);
     int file = openat(here, "file", O_CREAT | O_RDWR, 0600);
     CHECK(write(file, "hello", 5) == 5);
-    const struct part parts[] = {{"ways", ways}, {"names", names}, {"pipes", pipes}, {"times", times}, {"says", says}, {"children", children}};
+    const struct part parts[] = {{"ways", ways}, {"names", names}, {"pipes", pipes}, {"times", times}, {"says", says}, {"serves", serves}, {"children", children}};
     PLAY(parts, count, arguments);
     const char *all[] = {"second", "new", "file", "link", "root", "inside/up"};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) unlinkat(here, all[i], 0);

@@ -469,6 +469,7 @@ pub fn call<M: Machine>(
         n::set_mempolicy_home_node if d != 0 || c != 0 => Err(Errno::EINVAL),
         n::set_mempolicy_home_node => Ok(0),
         n::process_mrelease => linux.process_mrelease(thread, a, b),
+        n::clock_settime => linux.clock_settime(thread, a, b),
         // What nobody may who has not got the machine for itself.
         n::mount
         | n::umount2
@@ -477,7 +478,6 @@ pub fn call<M: Machine>(
         | n::swapoff
         | n::setdomainname
         | n::settimeofday
-        | n::clock_settime
         | n::setns
         | n::init_module
         | n::finit_module

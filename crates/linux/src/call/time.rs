@@ -83,6 +83,16 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.write_user(to, &Pack::default().time(time).0).map(|()| 0)
     }
 
+    /// Nobody can set a clock, which whoever has none, or no time, hears first.
+    pub(crate) fn clock_settime(&self, thread: &Thread, clock: u64, time: u64) -> Answer {
+        match clock as u32 as i32 {
+            0 => self.time(time).map(drop),
+            i32::MIN..0 => self.metered(thread, clock).map(drop),
+            _ => Err(Errno::EINVAL),
+        }?;
+        Err(Errno::EPERM)
+    }
+
     /// The clock's state, which nobody can change.
     pub(crate) fn adjtimex(&self, at: u64) -> Answer {
         if self.load_word(at)? != 0 {
