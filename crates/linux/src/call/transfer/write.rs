@@ -318,9 +318,7 @@ impl<M: Machine> Linux<'_, M> {
                 Ok(Done::Bytes(count)) => done += count as u64,
                 Ok(Done::Wait) => {}
                 Err(error) => {
-                    if done > 0 {
-                        break;
-                    }
+                    // Whoever has written some of it is told too.
                     self.post_to_itself(thread, number::PIPE);
                     return Err(error);
                 }
