@@ -44,8 +44,9 @@ impl<M: Machine> Linux<'_, M> {
         }
         // All in one piece, if it is small: nobody else's bytes come between.
         let sum = from.iter().fold(0_u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
-        let is_space = matches!(open.kind, Kind::Space(..));
-        if from.len() > 1 && !is_space && sum <= PIECE as u64 && sum <= self.piece() as u64 {
+        // A counter takes each by itself.
+        let is_apart = matches!(open.kind, Kind::Space(..) | Kind::Event(_));
+        if from.len() > 1 && !is_apart && sum <= PIECE as u64 && sum <= self.piece() as u64 {
             let mut all = alloc::vec![0; sum as usize];
             let mut rest = &mut all[..];
             let load = |(at, bytes): &(u64, u64)| {
@@ -169,7 +170,7 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Slave(side, _) => self.write_slave(thread, open, side, bytes, load),
             Kind::Pipe(end) | Kind::Both(_, end) => self.write_pipe(thread, open, end, bytes, load),
             Kind::Event(counter) => {
-                if bytes < 8 {
+                if bytes != 8 {
                     return Err(Errno::EINVAL);
                 }
                 let mut more = [0; 8];
