@@ -57,6 +57,20 @@ impl<M: Machine> Linux<'_, M> {
         if buffers.iter().all(fits) { Ok(()) } else { Err(Errno::EFAULT) }
     }
 
+    /// What is a way and no store has no places, whoever asks.
+    fn has_places(open: &Open, at: Option<u64>) -> Result<(), Errno> {
+        if at.is_some() && open.flows() { Err(Errno::ESPIPE) } else { Ok(()) }
+    }
+
+    /// The last byte has a place that a number can say.
+    fn can_reach(buffers: &[(u64, u64)], at: Option<u64>) -> Result<(), Errno> {
+        let sum = |sum: u64, (_, bytes): &(u64, u64)| sum.saturating_add(*bytes);
+        match at.map(|at| buffers.iter().fold(at, sum)) {
+            Some(end) if end >> 63 != 0 => Err(Errno::EINVAL),
+            _ => Ok(()),
+        }
+    }
+
     /// One buffer after the other, until one is not full, or fails.
     fn each(
         &self,

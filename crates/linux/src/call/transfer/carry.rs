@@ -163,7 +163,9 @@ impl<M: Machine> Linux<'_, M> {
     /// Moves bytes, with places that a program keeps, or the files.
     fn carry_at(&self, thread: &Thread, files: (&Arc<Open>, &Arc<Open>), at: [u64; 2], bytes: u64) -> Answer {
         let places = [self.load_place(at[0])?, self.load_place(at[1])?];
-        if places.iter().flatten().any(|place| place >> 63 != 0) {
+        // No place is beyond what a number can say, nor what comes after.
+        let is_beyond = |place: &u64| place.checked_add(bytes).is_none_or(|end| end >> 63 != 0);
+        if bytes >> 63 != 0 || places.iter().flatten().any(is_beyond) {
             return Err(Errno::EINVAL);
         }
         let (done, places) = self.carry(thread, files, places, bytes.min(MOST))?;

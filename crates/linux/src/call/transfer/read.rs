@@ -39,9 +39,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let open = self.open_file(thread, number)?;
-        if at.is_some() && open.flows() {
-            return Err(Errno::ESPIPE);
-        }
+        Self::has_places(&open, at)?;
         if !open.may_read() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
         }
@@ -53,6 +51,7 @@ impl<M: Machine> Linux<'_, M> {
                 done
             });
         }
+        Self::can_reach(into, at)?;
         let mut any = false;
         self.each(into, at, |to, bytes, at| {
             // Whoever has got something waits for no more.

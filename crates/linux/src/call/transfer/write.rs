@@ -24,18 +24,17 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let open = self.open_file(thread, number)?;
-        if at.is_some() && open.flows() {
-            return Err(Errno::ESPIPE);
-        }
         self.write_open(thread, &open, from, at)
     }
 
     /// The same of what is open; [`AT_END`] is a place.
     fn write_open(&self, thread: &Thread, open: &Arc<Open>, from: &[(u64, u64)], at: Option<u64>) -> Answer {
+        Self::has_places(open, at)?;
         if !open.may_write() || open.has(flag::PATH) {
             return Err(Errno::EBADF);
         }
         Self::can_be(from)?;
+        Self::can_reach(from, at.filter(|&at| at != AT_END))?;
         if let Kind::Socket(socket) = &open.kind {
             if !self.machine.has_room(0) {
                 return Err(Errno::ENOMEM);
@@ -136,7 +135,7 @@ impl<M: Machine> Linux<'_, M> {
                     Ok(done)
                 }),
             },
-            _ if at.is_some() => Err(Errno::ESPIPE),
+            _ if at.is_some() && !matches!(open.kind, Kind::Device(..)) => Err(Errno::ESPIPE),
             Kind::Space(..) => Err(Errno::EINVAL),
             Kind::Directory(_) => Err(Errno::EISDIR),
             Kind::Text(_, inode) => {
@@ -321,7 +320,7 @@ impl<M: Machine> Linux<'_, M> {
                 Err(error) => {
                     // Whoever has written some of it is told too.
                     self.post_to_itself(thread, number::PIPE);
-                    return Err(error);
+                    return if done > 0 { Ok(done) } else { Err(error) };
                 }
             }
             self.changed(key_of(&*end.pipe));
