@@ -109,7 +109,13 @@ impl<M: Machine> Linux<'_, M> {
             }
             Some(_) if exclusive => return Err(Errno::EEXIST),
             Some(inode) if found.directory_meant && !may_be_directory(inode) => return Err(Errno::ENOTDIR),
-            Some(inode) if flags & flag::CREATE != 0 && inode.is_directory() => return Err(Errno::EISDIR),
+            Some(inode)
+                if flags & (flag::CREATE | flag::TRUNCATE) != 0
+                    && flags & flag::PATH == 0
+                    && inode.is_directory() =>
+            {
+                return Err(Errno::EISDIR);
+            }
             Some(inode) => {
                 // Links are refused for what they are.
                 if !matches!(inode.body, Body::Link(_) | Body::Itself(_) | Body::Opened(_)) {
