@@ -1,5 +1,5 @@
-//! What a process may: kept as Linux does, so that programs which give rights up find that they have. Nothing is forbidden to whoever has none of
-//! them. The calls are in `call/tasks/capabilities.rs`.
+//! What a process may: kept as Linux does, so that programs which give rights up find that they have. Those over files are asked for, of the
+//! others few. The calls are in `call/tasks/capabilities.rs`.
 
 use crate::process::Owner;
 
@@ -8,8 +8,14 @@ pub(crate) const LAST: u64 = 40;
 pub(crate) const ALL: u64 = (1 << (LAST + 1)) - 1;
 /// Who may give rights to what programs inherit.
 pub(crate) const MAY_CHANGE: u64 = 1 << 8;
-/// Who may do with files what only their owners may, and keep what goes when others change them: by their numbers.
+/// Who may give files to others; use them whatever their rights; read them, and look for names; do what is their owners': by their numbers.
+pub(crate) const GIVES: u32 = 0;
+pub(crate) const OVERRIDES: u32 = 1;
+pub(crate) const READS: u32 = 2;
 pub(crate) const OWNS_FILES: u32 = 3;
+/// Who may become other users.
+pub(crate) const BECOMES: u32 = 7;
+/// Who may mark files as another group's.
 pub(crate) const KEEPS_MARKS: u32 = 4;
 /// Who may have the ports of well-known services.
 pub(crate) const SERVES: u32 = 10;
@@ -46,6 +52,14 @@ impl Owner {
     /// It has this right, by its number, and uses it.
     pub fn may(&self, right: u32) -> bool {
         self.capabilities.effective >> right & 1 != 0
+    }
+
+    /// The same of what it does with files, which another user may do than it is otherwise; or, for `real`, whoever it is in truth.
+    pub fn may_with_files(&self, right: u32, real: bool) -> bool {
+        match real {
+            true => self.users[0] == 0 && self.capabilities.permitted >> right & 1 != 0,
+            false => self.may(right) && (self.users[3] == 0 || self.users[1] != 0),
+        }
     }
 
     /// Its users were these before: rights go with the last that was root, and come with one that acts.

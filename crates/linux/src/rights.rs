@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use crate::capabilities::{OVERRIDES, OWNS_FILES, READS};
 use crate::errno::Errno;
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -14,18 +15,14 @@ pub(crate) const WRITE: u32 = 2;
 pub(crate) const READ: u32 = 4;
 
 /// Of a directory: names are taken away only by whose they are, or whose it is.
-const STICKY: u32 = 0o1000;
+pub(crate) const STICKY: u32 = 0o1000;
 
 /// Whether somebody may do what is wanted with a file. What is made up below `/proc` says so itself.
 pub(crate) fn allows(inode: &Inode, wanted: u32, owner: &Owner, real: bool) -> bool {
     let which = if real { 0 } else { 3 };
     let (user, group) = (owner.users[which], owner.groups[which]);
     let rights = inode.mode.load(Ordering::Relaxed);
-    if user == 0 {
-        // Whoever may do everything may not execute what nobody may.
-        return wanted & EXECUTE == 0 || inode.is_directory() || rights & 0o111 != 0;
-    }
-    if crate::procfs::is_made_up(inode) {
+    if user != 0 && crate::procfs::is_made_up(inode) {
         return true;
     }
     let [whose, of] = inode.owner.each_ref().map(|id| id.load(Ordering::Relaxed));
@@ -34,7 +31,13 @@ pub(crate) fn allows(inode: &Inode, wanted: u32, owner: &Owner, real: bool) -> b
         () if of == group || owner.more.contains(&of) => 3,
         () => 0,
     };
+    let is_directory = inode.is_directory();
+    // Whoever may do everything may not execute what nobody may.
+    let overrides = || wanted & EXECUTE == 0 || is_directory || rights & 0o111 != 0;
+    let reads = || wanted == READ || is_directory && wanted & WRITE == 0;
     rights >> shift & wanted == wanted
+        || overrides() && owner.may_with_files(OVERRIDES, real)
+        || reads() && owner.may_with_files(READS, real)
 }
 
 impl<M: Machine> Linux<'_, M> {
@@ -47,10 +50,11 @@ impl<M: Machine> Linux<'_, M> {
     /// Refuses to take a name away, or to give it to another.
     pub(crate) fn may_take(&self, thread: &Thread, directory: &Inode, inode: &Inode) -> Result<(), Errno> {
         self.may(thread, directory, WRITE | EXECUTE)?;
-        let user = thread.process.owner.with(|owner| owner.users[3]);
+        let (user, may) =
+            thread.process.owner.with(|owner| (owner.users[3], owner.may_with_files(OWNS_FILES, false)));
         let is = |inode: &Inode| inode.owner[0].load(Ordering::Relaxed) == user;
         let is_sticky = directory.mode.load(Ordering::Relaxed) & STICKY != 0;
-        if is_sticky && user != 0 && !is(directory) && !is(inode) { Err(Errno::EPERM) } else { Ok(()) }
+        if is_sticky && !may && !is(directory) && !is(inode) { Err(Errno::EPERM) } else { Ok(()) }
     }
 }
 
@@ -66,7 +70,8 @@ mod tests {
             inode.owner[0].store(5, Ordering::Relaxed);
             inode.owner[1].store(6, Ordering::Relaxed);
             let (users, groups) = ([user; 4], [group; 4]);
-            let owner = Owner { users, groups, more: more.to_vec(), ..Owner::default() };
+            let mut owner = Owner { users, groups, more: more.to_vec(), ..Owner::default() };
+            owner.users_changed([0; 4]);
             allows(&inode, wanted, &owner, false)
         };
         assert!(may(5, 1, &[], 0o600, READ | WRITE) && !may(5, 1, &[], 0o600, EXECUTE));

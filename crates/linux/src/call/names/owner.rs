@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use super::{EMPTY_PATH, NO_FOLLOW, Times};
 use crate::call::HERE;
 use crate::call::watches::Reached;
-use crate::capabilities::{KEEPS_MARKS, OWNS_FILES};
+use crate::capabilities::{GIVES, KEEPS_MARKS, OWNS_FILES};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -17,9 +17,12 @@ use crate::watches::event;
 
 impl<M: Machine> Linux<'_, M> {
     /// Whether a process may say whose a file is, and what may be done with it.
-    pub(super) fn owns(&self, thread: &Thread, inode: &Inode) -> Result<(), Errno> {
+    pub(crate) fn owns(&self, thread: &Thread, inode: &Inode) -> Result<(), Errno> {
         let user = inode.owner[0].load(Ordering::Relaxed);
-        let owns = thread.process.owner.with(|owner| owner.may(OWNS_FILES) || owner.users[3] == user);
+        let owns = thread
+            .process
+            .owner
+            .with(|owner| owner.may_with_files(OWNS_FILES, false) || owner.users[3] == user);
         if owns { Ok(()) } else { Err(Errno::EPERM) }
     }
 
@@ -42,7 +45,7 @@ impl<M: Machine> Linux<'_, M> {
                 let same = |which: usize, id: u32| {
                     id == u32::MAX || id == inode.owner[which].load(Ordering::Relaxed)
                 };
-                owner.is_root()
+                owner.may_with_files(GIVES, false)
                     || same(0, user)
                         && (same(1, group) || group == owner.groups[3] || owner.more.contains(&group))
             };
@@ -117,10 +120,6 @@ impl<M: Machine> Linux<'_, M> {
         const NOW: u64 = 0x3fff_ffff;
         const OMIT: u64 = 0x3fff_fffe;
         const SECOND: u64 = 1_000_000_000;
-        if flags & !(NO_FOLLOW | EMPTY_PATH) != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let now = self.clock();
         if matches!(form, Times::Nanoseconds)
             && times != 0
             && [self.load_long(times + 8)?, self.load_long(times + 24)?] == [OMIT; 2]
@@ -128,6 +127,10 @@ impl<M: Machine> Linux<'_, M> {
             // Not even looked whether it is there.
             return Ok(0);
         }
+        if flags & !(NO_FOLLOW | EMPTY_PATH) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let now = self.clock();
         let load = |at: u64| {
             let seconds = self.load_long(at)?;
             let (part, most, unit) = match form {
