@@ -5,10 +5,12 @@ use core::sync::atomic::Ordering;
 
 use super::HERE;
 use super::watches::Reached;
+use crate::capabilities::OWNS;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::process::Thread;
+use crate::rights::{self, STICKY};
 use crate::tree::{Inode, mode};
 use crate::watches::event;
 
@@ -39,8 +41,15 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// A name that may be. There are programs' own, of files and directories, and those of whoever may do everything.
-    fn attribute_name(&self, at: u64, inode: &Inode, writes: bool) -> Result<Vec<u8>, Errno> {
+    /// A name that may be. There are programs' own, of files and directories, for whoever may read and write these; and those of
+    /// whoever may do everything, of which `security.` is for all to read.
+    fn attribute_name(
+        &self,
+        thread: &Thread,
+        at: u64,
+        inode: &Inode,
+        writes: bool,
+    ) -> Result<Vec<u8>, Errno> {
         let name = self.load_text(at, LONGEST_NAME).map_err(|error| match error {
             Errno::ENAMETOOLONG => Errno::ERANGE,
             other => other,
@@ -52,11 +61,25 @@ impl<M: Machine> Linux<'_, M> {
         if !own && !name.starts_with(b"trusted.") && !name.starts_with(b"security.") {
             return Err(Errno::EOPNOTSUPP);
         }
-        let kind = inode.mode.load(Ordering::Relaxed) & mode::KIND;
-        if own && kind != mode::FILE && kind != mode::DIRECTORY {
-            return Err(if writes { Errno::EPERM } else { Errno::ENODATA });
+        let none = if writes { Errno::EPERM } else { Errno::ENODATA };
+        if !own {
+            let may = Self::owns_machine(thread) || !writes && name.starts_with(b"security.");
+            return if may { Ok(name) } else { Err(none) };
         }
+        let set = inode.mode.load(Ordering::Relaxed);
+        if !matches!(set & mode::KIND, mode::FILE | mode::DIRECTORY) {
+            return Err(none);
+        }
+        if writes && inode.is_directory() && set & STICKY != 0 {
+            self.owns(thread, inode)?;
+        }
+        self.may(thread, inode, if writes { rights::WRITE } else { rights::READ })?;
         Ok(name)
+    }
+
+    /// Whether a process may do what is only the owner's of a machine.
+    fn owns_machine(thread: &Thread) -> bool {
+        thread.process.owner.with(|owner| owner.may(OWNS))
     }
 
     pub(crate) fn set_attribute(
@@ -72,7 +95,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         let reached = self.of(thread, of)?;
         let inode = &reached.inode;
-        let name = self.attribute_name(name, inode, true)?;
+        let name = self.attribute_name(thread, name, inode, true)?;
         if bytes > LONGEST {
             return Err(Errno::E2BIG);
         }
@@ -112,15 +135,17 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn get_attribute(&self, thread: &Thread, of: Of, [name, to, room]: [u64; 3]) -> Answer {
         let inode = self.of(thread, of)?.inode;
-        let name = self.attribute_name(name, &inode, false)?;
+        let name = self.attribute_name(thread, name, &inode, false)?;
         let value = inode.extended.with(|all| all.get(&name).cloned()).ok_or(Errno::ENODATA)?;
         self.give(&value, to, room)
     }
 
     pub(crate) fn list_attributes(&self, thread: &Thread, of: Of, to: u64, room: u64) -> Answer {
         let inode = self.of(thread, of)?.inode;
+        let all_seen = Self::owns_machine(thread);
         let names = inode.extended.with(|all| {
-            let all = all.keys().flat_map(|name| name.iter().copied().chain([0]));
+            let seen = all.keys().filter(|name| all_seen || !name.starts_with(b"trusted."));
+            let all = seen.flat_map(|name| name.iter().copied().chain([0]));
             all.collect::<Vec<u8>>()
         });
         self.give(&names, to, room)
@@ -129,7 +154,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn remove_attribute(&self, thread: &Thread, of: Of, name: u64) -> Answer {
         let reached = self.of(thread, of)?;
         let inode = &reached.inode;
-        let name = self.attribute_name(name, inode, true)?;
+        let name = self.attribute_name(thread, name, inode, true)?;
         inode.extended.with(|all| all.remove(&name)).ok_or(Errno::ENODATA)?;
         inode.changed.store(self.clock(), Ordering::Relaxed);
         self.happened_at(&reached, event::ATTRIBUTES);
