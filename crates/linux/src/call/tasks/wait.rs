@@ -52,8 +52,11 @@ impl<M: Machine> Linux<'_, M> {
             let mine = |child: &&Arc<Process>| {
                 let tells = child.ends_with.load(Ordering::SeqCst) == number::CHILD;
                 let is_wanted = wanted & children::ALL != 0 || tells != (wanted & children::OTHERS != 0);
-                (child.parent.load(Ordering::SeqCst) == me.pid && is_wanted
-                    || child.tracing.by.load(Ordering::SeqCst) == me.pid)
+                // Of one that has ended there is no other news.
+                let has_news = wanted & children::ENDED != 0 || child.ended.load(Ordering::SeqCst) == 0;
+                has_news
+                    && (child.parent.load(Ordering::SeqCst) == me.pid && is_wanted
+                        || child.tracing.by.load(Ordering::SeqCst) == me.pid)
                     && match meant {
                         1.. => child.pid == meant as u32,
                         -1 => true,
