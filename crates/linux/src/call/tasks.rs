@@ -336,7 +336,7 @@ impl<M: Machine> Linux<'_, M> {
         self.may_run_another(thread)?;
         let mut path = self.load_path(path)?;
         if path.is_empty() && flags & EMPTY_PATH != 0 {
-            path = alloc::format!("/proc/self/fd/{}", directory as u32).into_bytes();
+            path = alloc::format!("/dev/fd/{}", directory as u32).into_bytes();
         } else if path.is_empty() {
             return Err(Errno::ENOENT);
         } else if !path.starts_with(b"/") && directory as u32 != super::HERE as u32 {
