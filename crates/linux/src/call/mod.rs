@@ -501,7 +501,7 @@ pub fn call<M: Machine>(
         | n::kexec_file_load => Err(Errno::EPERM),
         // None of their sets can be made, nor their rings.
         n::fanotify_mark | n::io_uring_enter | n::io_uring_register => Err(Errno::EBADF),
-        n::unshare => linux.unshare(a),
+        n::unshare => linux.unshare(thread, a),
         n::name_to_handle_at => Err(Errno::EOPNOTSUPP),
         // What no Linux answers any more, or only one that is newer than most, or was told to: whoever asks does without.
         n::uselib

@@ -362,11 +362,16 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// Shares files and the like with nobody any more; namespaces are not here.
-    pub(crate) fn unshare(&self, flags: u64) -> Answer {
+    pub(crate) fn unshare(&self, thread: &Thread, flags: u64) -> Answer {
+        const SHARED: u64 = 0x1_0000 | 0x800 | 0x100;
         const ALONE: u64 = 0x200 | 0x400 | 0x4_0000 | 0x1_0000 | 0x100 | 0x800;
         match flags {
             flags if flags & !(ALONE | flag::UNKNOWN | 0x80) != 0 => Err(Errno::EINVAL),
             flags if flags & (flag::UNKNOWN | 0x80) != 0 => Err(Errno::EPERM),
+            // Threads share their memory and their handlers as long as there are several.
+            flags if flags & SHARED != 0 && thread.process.threads.with(|all| all.len()) > 1 => {
+                Err(Errno::EINVAL)
+            }
             _ => Ok(0),
         }
     }
