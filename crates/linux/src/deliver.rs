@@ -220,7 +220,10 @@ impl<M: Machine> Linux<'_, M> {
             let delivery = signal::deliver(frame, &action, &info, old, stack);
             // The handler's address is the program's word.
             frame.tame();
-            if self.machine.write_user(delivery.at, &delivery.bytes).is_err() {
+            // Who is on the stack of handlers stays there: what has no room there is not written below it.
+            let stays = stack.filter(|stack| action.flags & act::ON_STACK != 0 || stack.has(before.rsp));
+            let fits = stays.is_none_or(|stack| stack.holds(delivery.at));
+            if !fits || self.machine.write_user(delivery.at, &delivery.bytes).is_err() {
                 frame.registers = before;
                 thread.old_mask.with(|kept| *kept = Some(old));
                 if signal == number::SEGMENT {

@@ -132,6 +132,11 @@ impl Stack {
         !self.disarms && sp.wrapping_sub(self.at) <= self.bytes
     }
 
+    /// Whether a handler's frame lies there, if it is to.
+    pub fn holds(&self, at: u64) -> bool {
+        at.wrapping_sub(self.at) <= self.bytes
+    }
+
     /// How it is to be used, as programs say it.
     pub fn flags(&self) -> u32 {
         if self.disarms { DISARMS } else { 0 }
