@@ -115,7 +115,8 @@ impl<M: Machine> Linux<'_, M> {
             Waited::Ready => {
                 let found = found.expect("it was taken");
                 if info != 0 {
-                    let packed = Pack::default().word(found.signal).word(0).word(found.code as u32).word(0);
+                    let packed =
+                        Pack::default().word(found.signal).word(found.error).word(found.code as u32).word(0);
                     self.machine
                         .write_user(info, &packed.long(found.word).long(found.value).zeros_to(128).0)?;
                 }
@@ -206,6 +207,7 @@ impl<M: Machine> Linux<'_, M> {
         let (signal, pid) = (signal as u32, pid as u32);
         let (code, word, value) =
             (self.load_word(info + 8)? as i32, self.load_long(info + 16)?, self.load_long(info + 24)?);
+        let error = self.load_word(info + 4)?;
         // Only the kernel itself may say that it has sent one.
         if (code >= 0 || code == -6) && pid != thread.process.pid {
             return Err(Errno::EPERM);
@@ -223,7 +225,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EPERM);
         }
         if signal != 0 && process.ended.load(Ordering::SeqCst) == 0 {
-            self.post(&process, meant.as_ref(), Info { signal, code, word, value, error: 0 });
+            self.post(&process, meant.as_ref(), Info { signal, code, word, value, error });
         }
         Ok(0)
     }

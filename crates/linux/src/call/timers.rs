@@ -150,7 +150,8 @@ impl<M: Machine> Linux<'_, M> {
             let by_timer = found.code == BY_TIMER;
             let ([pid, user], [timer, overruns]) =
                 if by_timer { ([0; 2], [first, second]) } else { ([first, second], [0; 2]) };
-            let head = all.word(found.signal).word(0).word(found.code as u32).word(pid).word(user).word(0);
+            let head =
+                all.word(found.signal).word(found.error).word(found.code as u32).word(pid).word(user).word(0);
             // Status, and the value as a number and as a pointer.
             let status = found.value as u32;
             let middle = head.word(timer).word(0).word(overruns).word(0);
