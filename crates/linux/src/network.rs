@@ -17,6 +17,29 @@ pub fn port_in(address: &[u8]) -> u16 {
     u16::from_be_bytes([address[2], address[3]])
 }
 
+/// The family of an address, and its bytes: of one that stands in a longer one, its own.
+pub fn host_of(address: &[u8]) -> (u16, &[u8]) {
+    match u16::from_le_bytes([address[0], address[1]]) {
+        INET => (INET, address.get(4..8).unwrap_or_default()),
+        _ if address.get(8..20) == Some(&MAPPED) => (INET, address.get(20..24).unwrap_or_default()),
+        _ => (INET6, address.get(8..24).unwrap_or_default()),
+    }
+}
+
+/// Whether an address is that of all of this machine.
+pub fn is_any(host: &[u8]) -> bool {
+    host.iter().all(|&byte| byte == 0)
+}
+
+/// Whether two addresses can be of one socket: the one as another knows it, the other as it has it itself.
+pub fn is_same(known: &[u8], own: &[u8]) -> bool {
+    if known.len() < 16 || own.len() < 16 {
+        return known == own;
+    }
+    let (one, other) = (host_of(known), host_of(own));
+    port_in(known) == port_in(own) && (one == other || is_any(one.1) || is_any(other.1))
+}
+
 /// An address as a socket of this family has it: one of four bytes stands in one of sixteen, and the other way round.
 pub fn as_seen(family: u16, address: &Arc<[u8]>) -> Arc<[u8]> {
     match (family, address.len()) {

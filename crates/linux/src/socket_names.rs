@@ -5,7 +5,8 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::socket::{Socket, kind};
+use crate::network::is_same;
+use crate::socket::{Socket, State, UNIX, kind};
 use crate::sync::Spin;
 
 /// With whom a socket shares its names: with those that have a bit of it too.
@@ -65,9 +66,15 @@ impl Names {
     /// listen, in turn. Whoever has it at this one address comes before those that have it at all.
     pub fn find(&self, name: &Name, asks: &[u8]) -> Option<Arc<Socket>> {
         // Let go of after the lock: the last one to let go of a socket takes its names.
-        let found: Vec<_> = self.all.with(|all| {
+        let mut found: Vec<_> = self.all.with(|all| {
             let holders = all.get(&name.key).into_iter().flatten().filter(|holder| holder.meets(&name.host));
             holders.filter_map(|holder| Some((holder.socket.upgrade()?, !holder.host.is_empty()))).collect()
+        });
+        // Of the network who talks to another hears nothing of whoever asks.
+        found.retain(|(socket, _)| {
+            let peer =
+                |state: &mut State| state.peer.as_ref().is_none_or(|peer| is_same(&peer.address, asks));
+            socket.kind != kind::PACKETS || socket.family == UNIX || socket.state.with(peer)
         });
         let listens = |socket: &Arc<Socket>| socket.state.with(|state| state.waiting.is_some());
         let counts = |socket: &Arc<Socket>| socket.kind == kind::PACKETS || listens(socket);
@@ -75,13 +82,9 @@ impl Names {
         let mut there: Vec<_> =
             found.into_iter().filter(|(_, is)| *is || !exact).map(|(socket, _)| socket).collect();
         if there.len() > 1 {
-            let peer_is = |socket: &Arc<Socket>, wanted: Option<&[u8]>| {
-                socket.state.with(|state| state.peer.as_ref().map(|peer| &*peer.address) == wanted)
-            };
             if there[0].kind == kind::PACKETS {
-                let talks = there.iter().rposition(|socket| peer_is(socket, Some(asks)));
-                let free = || there.iter().rposition(|socket| peer_is(socket, None));
-                if let Some(found) = talks.or_else(free) {
+                let talks = |socket: &Arc<Socket>| socket.state.with(|state| state.peer.is_some());
+                if let Some(found) = there.iter().rposition(talks) {
                     return Some(there.swap_remove(found));
                 }
             } else {
@@ -148,7 +151,7 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::socket::{Inbox, Peer};
+    use crate::socket::{Inbox, NOBODY, Peer};
 
     fn is(found: Option<Arc<Socket>>, socket: &Arc<Socket>) -> bool {
         found.is_some_and(|found| Arc::ptr_eq(&found, socket))
@@ -157,7 +160,7 @@ mod tests {
     #[test]
     fn a_name_is_free_once_its_socket_is_gone() {
         let (names, left) = (Arc::default(), Arc::default());
-        let new = || Socket::new(1, kind::STREAM, 1, &names, &left);
+        let new = || Socket::new(1, kind::STREAM, &names, &left);
         let (a, b) = (new(), new());
         assert!(names.put(b"x", &a) && !names.put(b"x", &b));
         assert!(is(names.find(&Name::anywhere(b"x"), b""), &a));
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn sockets_share_a_name_if_all_of_them_say_so() {
         let (names, left) = (Arc::default(), Arc::default());
-        let new = || Socket::new(2, kind::PACKETS, 1, &names, &left);
+        let new = || Socket::new(2, kind::PACKETS, &names, &left);
         let (a, b, c) = (new(), new(), new());
         let name = [Name::anywhere(b"x")];
         assert!(names.put_all(&name, &a, shares::ADDRESS) && !names.put_all(&name, &b, shares::NOBODY));
@@ -176,18 +179,19 @@ mod tests {
         assert!(names.put_all(&name, &b, shares::ADDRESS | shares::PORT));
         assert!(!names.put_all(&name, &c, shares::PORT), "one of them does not share ports");
         assert!(is(names.find(&Name::anywhere(b"x"), b"me"), &b), "the newest");
-        let peer = Peer { inbox: Inbox::new(&left, 0), address: Arc::from(&b"me"[..]), process: 1 };
+        let peer = Peer { inbox: Inbox::new(&left, 0), address: Arc::from(&b"me"[..]), who: NOBODY };
         a.state.with(|state| state.peer = Some(peer.clone()));
         assert!(is(names.find(&Name::anywhere(b"x"), b"me"), &a), "who talks to whoever asks");
         assert!(is(names.find(&Name::anywhere(b"x"), b"else"), &b));
         drop(b);
-        assert!(is(names.find(&Name::anywhere(b"x"), b"else"), &a) && !names.put(b"x", &c));
+        assert!(names.find(&Name::anywhere(b"x"), b"else").is_none(), "it talks to another");
+        assert!(is(names.find(&Name::anywhere(b"x"), b"me"), &a) && !names.put(b"x", &c));
     }
 
     #[test]
     fn those_that_listen_take_turns() {
         let (names, left) = (Arc::default(), Arc::default());
-        let all = [0; 3].map(|_| Socket::new(2, kind::STREAM, 1, &names, &left));
+        let all = [0; 3].map(|_| Socket::new(2, kind::STREAM, &names, &left));
         let name = [Name::anywhere(b"x")];
         assert!(all.iter().all(|socket| names.put_all(&name, socket, shares::PORT)));
         for socket in &all[1..] {
@@ -201,7 +205,7 @@ mod tests {
     #[test]
     fn one_port_is_several_at_several_addresses() {
         let (names, left) = (Arc::default(), Arc::default());
-        let new = |kind| Socket::new(2, kind, 1, &names, &left);
+        let new = |kind| Socket::new(2, kind, &names, &left);
         let at = |host: &[u8]| Name { key: b"x".to_vec(), host: host.to_vec() };
         let (a, b, all) = (new(kind::STREAM), new(kind::STREAM), new(kind::STREAM));
         assert!(names.put_all(&[at(b"1")], &a, shares::NOBODY), "nobody has it");

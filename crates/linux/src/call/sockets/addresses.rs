@@ -11,7 +11,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::network::{INET, INET6, MAPPED, as_seen, port_in};
+use crate::network::{INET, INET6, MAPPED, as_seen, host_of, is_any, port_in};
 use crate::process::Thread;
 use crate::socket::{Name, Peer, Socket, kind, shares};
 use crate::tree::{Body, Inode, mode};
@@ -75,19 +75,6 @@ const FOR_ALL: u16 = 1024;
 
 /// The level and number of the option by which a socket is of the longer addresses alone.
 const ONLY: (u32, u32) = (41, 26);
-
-/// The family of an address, and its bytes: of one that stands in a longer one, its own.
-fn host_of(address: &[u8]) -> (u16, &[u8]) {
-    match u16::from_le_bytes([address[0], address[1]]) {
-        INET => (INET, address.get(4..8).unwrap_or_default()),
-        _ if address.get(8..20) == Some(&MAPPED) => (INET, address.get(20..24).unwrap_or_default()),
-        _ => (INET6, address.get(8..24).unwrap_or_default()),
-    }
-}
-
-fn is_any(host: &[u8]) -> bool {
-    host.iter().all(|&byte| byte == 0)
-}
 
 /// The name under which a port stands at an address; at all of them, where that means none.
 fn name_of_port(kind: u32, family: u16, port: u16, host: &[u8]) -> Name {
