@@ -92,7 +92,10 @@ impl<M: Machine> Linux<'_, M> {
                 return Err(error);
             }
             self.changed(key_of(&*socket.inbox));
-            self.scatter(into, done, &found.bytes)?;
+            // Of a stream of the network bytes that are cut are gone, and go nowhere.
+            if !(stream && socket.family != UNIX && flags & message::CUT != 0) {
+                self.scatter(into, done, &found.bytes)?;
+            }
             let count = found.bytes.len() as u64;
             done += count;
             let last = !stream || peek || count == 0 || done == room || !found.files.is_empty();
