@@ -59,7 +59,11 @@ impl<M: Machine> Linux<'_, M> {
             if micros >= 1_000_000 {
                 return Err(Errno::EDOM);
             }
-            let time = seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1000));
+            let time = match seconds as i64 {
+                // Over before it begins.
+                ..0 => 1,
+                _ => seconds.saturating_mul(1_000_000_000).saturating_add(micros.saturating_mul(1000)),
+            };
             socket.state.with(|state| state.times[what as usize - 20] = time);
             return Ok(0);
         }
