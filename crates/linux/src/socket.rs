@@ -74,11 +74,12 @@ struct Content {
     bytes: usize,
     /// Nobody sends any more.
     ended: bool,
-    /// Nobody receives any more.
+    /// Nobody receives any more; and the socket is gone.
     closed: bool,
     /// Whether whoever sent here broke off.
     broken: Broken,
     /// A byte that does not wait until those before it are read.
+    gone: bool,
     urgent: Option<u8>,
 }
 
@@ -339,12 +340,17 @@ impl Inbox {
     #[must_use = "files that lie in each other are closed one after the other"]
     pub fn close(&self) -> Vec<Arc<Open>> {
         let gone = self.content.with(|content| {
-            content.closed = true;
+            (content.closed, content.gone) = (true, true);
             content.bytes = 0;
             core::mem::take(&mut content.packets)
         });
         self.ends();
         gone.into_iter().flat_map(|packet| packet.files).collect()
+    /// Whether its socket is gone.
+    pub fn is_gone(&self) -> bool {
+        self.content.with(|content| content.gone)
+    }
+
     }
 }
 

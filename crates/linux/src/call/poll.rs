@@ -64,7 +64,9 @@ fn of_socket(socket: &Socket) -> u32 {
             let room = room || socket.kind == kind::PACKETS && socket.family != UNIX;
             // On the network it is not known yet that nobody is there.
             let knows = socket.family == UNIX && gone || silent || broken != Broken::No;
-            let hung = (ended || closed) && knows && socket.kind != kind::PACKETS;
+            // Of packets the own end alone counts.
+            let is_closed = closed && silent && socket.family == UNIX;
+            let hung = if socket.kind == kind::PACKETS { is_closed } else { (ended || closed) && knows };
             found
                 | if room || gone { OUT } else { 0 }
                 | if hung { HANG_UP } else { 0 }

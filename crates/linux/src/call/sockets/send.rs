@@ -183,7 +183,8 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 match sent {
                     Sent::Bytes(count) => done += count,
-                    Sent::Closed if socket.kind == kind::PACKETS && !silent => {
+                    // It is gone; or it is there, and hears no more.
+                    Sent::Closed if socket.kind == kind::PACKETS && !silent && inbox.is_gone() => {
                         return Err((done, Errno::ECONNREFUSED));
                     }
                     _ => return Err((done, Errno::EPIPE)),
