@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn lines_are_as_linux_has_them() {
         let (names, left) = (Arc::default(), Arc::default());
-        let new = |family, kind| Socket::new(family, kind, 1, &names, &left);
+        let new = |family, kind| Socket::new(family, kind, &names, &left);
         let socket = new(INET, kind::STREAM);
         assert!(!is_shown(&socket));
         socket.state.with(|state| {

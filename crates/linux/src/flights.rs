@@ -135,7 +135,7 @@ mod tests {
     /// A socket that is open, and one that sends to it.
     fn pair(left: &Arc<Left>) -> Pair {
         let names = Arc::default();
-        let new = || Socket::new(1, kind::STREAM, 1, &names, left);
+        let new = || Socket::new(1, kind::STREAM, &names, left);
         let (sends, receives) = (new(), new());
         sends.join(&receives);
         Pair { sends, open: Open::new(Kind::Socket(receives), 2, Vec::new()) }
@@ -190,7 +190,7 @@ mod tests {
     fn what_lies_in_a_socket_that_waits_to_be_accepted_keeps_nothing() {
         let left = Arc::<Left>::default();
         let names = Arc::default();
-        let new = || Socket::new(1, kind::STREAM, 1, &names, &left);
+        let new = || Socket::new(1, kind::STREAM, &names, &left);
         let (listener, client, waits) = (new(), new(), new());
         client.join(&waits);
         listener.state.with(|state| state.waiting = Some(([waits].into_iter().collect(), 4)));

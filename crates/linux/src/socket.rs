@@ -5,7 +5,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::errno::Errno;
 use crate::open::Open;
@@ -53,8 +53,11 @@ pub struct Sender {
 
 impl Sender {
     /// Nobody knows who it is.
+    pub const UNKNOWN: [u32; 3] = [0, 65_534, 65_534];
+
+    /// One of whom only that is known.
     pub fn at(address: &Arc<[u8]>) -> Sender {
-        Sender { address: address.clone(), who: [0, 65_534, 65_534] }
+        Sender { address: address.clone(), who: Self::UNKNOWN }
     }
 }
 
@@ -76,10 +79,10 @@ struct Content {
     ended: bool,
     /// Nobody receives any more; and the socket is gone.
     closed: bool,
+    gone: bool,
     /// Whether whoever sent here broke off.
     broken: Broken,
     /// A byte that does not wait until those before it are read.
-    gone: bool,
     urgent: Option<u8>,
 }
 
@@ -102,6 +105,8 @@ pub struct Inbox {
     changes: [AtomicU64; 3],
     /// Bytes that wait here beside what whoever sends may have on its way.
     takes: AtomicUsize,
+    /// Whether who sends is to be noted: whoever receives asks for it, or nobody has taken it in yet.
+    pub asks_who: AtomicBool,
     left: Arc<Left>,
 }
 
@@ -139,7 +144,8 @@ impl Inbox {
     /// An empty one.
     pub fn new(left: &Arc<Left>, takes: usize) -> Arc<Inbox> {
         let (content, changes) = (Spin::default(), Default::default());
-        Arc::new(Inbox { content, changes, takes: AtomicUsize::new(takes), left: left.clone() })
+        let (takes, asks_who) = (AtomicUsize::new(takes), AtomicBool::new(false));
+        Arc::new(Inbox { content, changes, takes, asks_who, left: left.clone() })
     }
 
     /// How many bytes more may come of one who may have so many on their way.
@@ -161,7 +167,7 @@ impl Inbox {
         self.changes[2].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Takes up to `most` bytes: of a stream from as many packets as it takes, up to one with files; of others from one. `None`: there is
+    /// Takes up to `most` bytes: of a stream from as many packets of one sender as it takes, up to one with files; of others from one. `None`: there is
     /// nothing yet. With `peek` it stays.
     pub fn receive(&self, most: usize, stream: bool, peek: bool) -> Option<Received> {
         let mut received = Received::nothing();
@@ -182,7 +188,11 @@ impl Inbox {
             }
             let mut first = true;
             while let Some(packet) = content.packets.front_mut() {
-                if !first && (received.bytes.len() == most || !received.files.is_empty()) {
+                if !first
+                    && (received.bytes.len() == most
+                        || !received.files.is_empty()
+                        || received.from.who != packet.from.who)
+                {
                     break;
                 }
                 let take = packet.bytes.len().min(most - received.bytes.len());
@@ -336,6 +346,11 @@ impl Inbox {
         self.ends();
     }
 
+    /// Whether its socket is gone.
+    pub fn is_gone(&self) -> bool {
+        self.content.with(|content| content.gone)
+    }
+
     /// Nobody receives any more; what was there is gone, but for files that were on their way.
     #[must_use = "files that lie in each other are closed one after the other"]
     pub fn close(&self) -> Vec<Arc<Open>> {
@@ -346,11 +361,6 @@ impl Inbox {
         });
         self.ends();
         gone.into_iter().flat_map(|packet| packet.files).collect()
-    /// Whether its socket is gone.
-    pub fn is_gone(&self) -> bool {
-        self.content.with(|content| content.gone)
-    }
-
     }
 }
 
@@ -361,9 +371,12 @@ pub struct Peer {
     pub inbox: Arc<Inbox>,
     /// Its address.
     pub address: Arc<[u8]>,
-    /// Its process.
-    pub process: u32,
+    /// The process, its user and its group, as they were when it was connected or began to listen.
+    pub who: [u32; 3],
 }
+
+/// Nobody knows who is at the other end.
+pub const NOBODY: [u32; 3] = [0, u32::MAX, u32::MAX];
 
 /// What changes about a socket.
 pub struct State {
@@ -379,6 +392,8 @@ pub struct State {
     pub options: BTreeMap<(u32, u32), Vec<u8>>,
     /// Whom it is connected to.
     pub peer: Option<Peer>,
+    /// Who began to listen.
+    pub listens_as: [u32; 3],
     /// Sockets that wait to be accepted, and how many may; `None` if it does not listen.
     pub waiting: Option<(VecDeque<Arc<Socket>>, usize)>,
     /// It sends no more.
@@ -411,8 +426,6 @@ pub struct Socket {
     pub family: u16,
     /// See [`kind`].
     pub kind: u32,
-    /// Whoever made it.
-    pub process: u32,
     /// What was sent to it.
     pub inbox: Arc<Inbox>,
     /// Bytes that it may have on their way.
@@ -431,7 +444,7 @@ pub struct Socket {
 
 impl Socket {
     /// A new one, with nobody at the other end.
-    pub fn new(family: u16, kind: u32, process: u32, names: &Arc<Names>, left: &Arc<Left>) -> Arc<Socket> {
+    pub fn new(family: u16, kind: u32, names: &Arc<Names>, left: &Arc<Left>) -> Arc<Socket> {
         let own = Arc::from(family.to_le_bytes());
         let (names_now, options) = (Vec::new(), BTreeMap::new());
         let (peer, waiting, silent, times) = (None, None, false, [0; 2]);
@@ -443,6 +456,7 @@ impl Socket {
             refused: false,
             options,
             peer,
+            listens_as: NOBODY,
             waiting,
             silent,
             times,
@@ -452,7 +466,6 @@ impl Socket {
         Arc::new(Socket {
             family,
             kind,
-            process,
             inbox: Inbox::new(left, takes),
             sends: AtomicUsize::new(sends),
             rights: AtomicU32::new(0o777),
@@ -527,13 +540,13 @@ impl Socket {
         self.state.with(|state| state.own.clone())
     }
 
-    fn as_peer(&self, process: u32) -> Peer {
-        Peer { inbox: self.inbox.clone(), address: self.own(), process }
+    fn as_peer(&self) -> Peer {
+        Peer { inbox: self.inbox.clone(), address: self.own(), who: NOBODY }
     }
 
     /// Both are each other's other end, unless this one has another, or listens: says which. The other is one that nobody else can find.
     pub fn join(&self, other: &Socket) -> bool {
-        let (mine, theirs) = (self.as_peer(self.process), other.as_peer(other.process));
+        let (mine, theirs) = (self.as_peer(), other.as_peer());
         let joined = self.state.with(|state| {
             let free = state.peer.is_none() && state.waiting.is_none();
             if free {

@@ -58,8 +58,14 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    fn new_socket(&self, thread: &Thread, family: u16, of: u32) -> Arc<Socket> {
-        Socket::new(family, of, thread.process.pid, &self.names, &self.left)
+    /// Who a process is for the other ends of its sockets.
+    fn seen_as(thread: &Thread) -> [u32; 3] {
+        let process = &thread.process;
+        process.owner.with(|owner| [process.pid, owner.users[1], owner.groups[1]])
+    }
+
+    fn new_socket(&self, family: u16, of: u32) -> Arc<Socket> {
+        Socket::new(family, of, &self.names, &self.left)
     }
 
     /// Opens a socket under a number.
@@ -93,7 +99,7 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn socket(&self, thread: &Thread, family: u64, of: u64, protocol: u64) -> Answer {
         let (family, of, flags) = self.wanted(family, of, protocol)?;
-        let socket = self.new_socket(thread, family, of);
+        let socket = self.new_socket(family, of);
         if family == netlink::FAMILY {
             let asks = protocol as u32 == netlink::SOCKETS;
             socket.state.with(|state| (state.own, state.asks_sockets) = (netlink::address(0), asks));
@@ -106,8 +112,12 @@ impl<M: Machine> Linux<'_, M> {
         if family != UNIX {
             return Err(Errno::EOPNOTSUPP);
         }
-        let ends = [0; 2].map(|_| self.new_socket(thread, family, of));
+        let ends = [0; 2].map(|_| self.new_socket(family, of));
         ends[0].join(&ends[1]);
+        let me = Self::seen_as(thread);
+        for end in &ends {
+            end.state.with(|state| state.peer.iter_mut().for_each(|peer| peer.who = me));
+        }
         let [first, second] = ends;
         let first = self.open_socket(thread, first, flags)?;
         let close = |number: u64| {

@@ -6,7 +6,7 @@ fn pair(kind: u32) -> (Arc<Socket>, Arc<Socket>) {
 
 fn pair_of(family: u16, kind: u32) -> (Arc<Socket>, Arc<Socket>) {
     let (names, left) = (Arc::default(), Arc::default());
-    let [a, b] = [1, 1].map(|process| Socket::new(family, kind, process, &names, &left));
+    let [a, b] = [(), ()].map(|()| Socket::new(family, kind, &names, &left));
     a.join(&b);
     (a, b)
 }
@@ -92,7 +92,7 @@ fn a_full_inbox_takes_no_more_until_something_is_received() {
 #[test]
 fn sockets_that_lie_in_each_other_are_closed_one_after_the_other() {
     let (names, left) = (Arc::default(), Arc::<Left>::default());
-    let new = || Socket::new(1, kind::STREAM, 1, &names, &left);
+    let new = || Socket::new(1, kind::STREAM, &names, &left);
     let mut inner: Option<Arc<Open>> = None;
     for _ in 0..50_000 {
         let (a, b) = (new(), new());
@@ -130,8 +130,7 @@ fn who_is_closed_with_bytes_to_read_breaks_off() {
     drop(b);
     assert_eq!(a.inbox.broken(), Broken::No, "it had read all");
     let (names, left) = (Arc::default(), Arc::default());
-    let (a, b) =
-        (Socket::new(2, kind::STREAM, 1, &names, &left), Socket::new(2, kind::STREAM, 1, &names, &left));
+    let (a, b) = (Socket::new(2, kind::STREAM, &names, &left), Socket::new(2, kind::STREAM, &names, &left));
     a.join(&b);
     b.state.with(|state| state.options.insert((1, 13), alloc::vec![1, 0, 0, 0, 0, 0, 0, 0]));
     drop(b);

@@ -13,7 +13,7 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::network::{INET, INET6, MAPPED, as_seen, host_of, is_any, port_in};
 use crate::process::Thread;
-use crate::socket::{Name, Peer, Socket, kind, shares};
+use crate::socket::{NOBODY, Name, Peer, Socket, kind, shares};
 use crate::tree::{Body, Inode, mode};
 
 /// The address of a socket of the network, on this machine.
@@ -113,7 +113,7 @@ impl<M: Machine> Linux<'_, M> {
     /// Who has come to a socket by an address, as its other end. It has its name, and may just be getting its address.
     pub(super) fn peer_at(&self, found: &Socket, by: &[u8]) -> Peer {
         let own = found.naming.with(self.machine, |()| found.own());
-        Peer { inbox: found.inbox.clone(), address: where_found(&own, by), process: found.process }
+        Peer { inbox: found.inbox.clone(), address: where_found(&own, by), who: NOBODY }
     }
 
     pub(super) fn load_address(&self, at: u64, len: u64) -> Result<Vec<u8>, Errno> {

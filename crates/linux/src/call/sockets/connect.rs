@@ -10,7 +10,7 @@ use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
 use crate::open::flag;
 use crate::process::Thread;
-use crate::socket::{Inbox, Late, Peer, kind};
+use crate::socket::{Inbox, Late, NOBODY, Peer, kind};
 use crate::sync::key_of;
 
 impl<M: Machine> Linux<'_, M> {
@@ -27,6 +27,7 @@ impl<M: Machine> Linux<'_, M> {
         self.give_any_port(&socket)?;
         let most = (most as u32).min(4096) as usize;
         socket.state.with(|state| {
+            state.listens_as = Self::seen_as(thread);
             match &mut state.waiting {
                 Some((_, now)) => *now = most,
                 // It may have connected meanwhile.
@@ -57,7 +58,7 @@ impl<M: Machine> Linux<'_, M> {
                         Err(Errno::ECONNREFUSED) if socket.family != UNIX => {
                             let inbox = Inbox::new(&self.left, 0);
                             self.left.add_open(inbox.close());
-                            Peer { inbox, address: Arc::from(address.as_slice()), process: 0 }
+                            Peer { inbox, address: Arc::from(address.as_slice()), who: NOBODY }
                         }
                         Err(error) => return Err(error),
                     })
@@ -99,9 +100,9 @@ impl<M: Machine> Linux<'_, M> {
         if Arc::ptr_eq(&listener, &socket) {
             return Err(Errno::ECONNREFUSED);
         }
-        let theirs = self.new_socket(thread, socket.family, socket.kind);
+        let theirs = self.new_socket(socket.family, socket.kind);
         // Who waits to be taken in does not keep the listener: once nobody has it open, nobody takes anybody in.
-        let (key, process) = (key_of(&listener.changes), listener.process);
+        let (key, who) = (key_of(&listener.changes), listener.state.with(|state| state.listens_as));
         let own = super::addresses::where_found(&listener.own(), &address);
         let weak = Arc::downgrade(&listener);
         if socket.family != UNIX {
@@ -110,10 +111,13 @@ impl<M: Machine> Linux<'_, M> {
         drop(listener);
         // Before anybody can find it, and with no lock of another socket held: two might connect to each other.
         theirs.state.with(|state| state.own = own);
+        theirs.inbox.asks_who.store(true, Ordering::Relaxed);
         if !socket.join(&theirs) {
             return Err(Errno::EISCONN);
         }
-        socket.state.with(|state| state.peer.iter_mut().for_each(|peer| peer.process = process));
+        for (end, who) in [(&socket, who), (&theirs, Self::seen_as(thread))] {
+            end.state.with(|state| state.peer.iter_mut().for_each(|peer| peer.who = who));
+        }
         let alone = |error: Errno| {
             let peer = socket.state.with(|state| state.peer.take());
             drop(peer);
@@ -203,6 +207,7 @@ impl<M: Machine> Linux<'_, M> {
                 state.times = times;
             }
         });
+        found.inbox.asks_who.store(found.is_set(1, 16), Ordering::Relaxed);
         let address = found.peer().map_or(found.own(), |peer| peer.address);
         let address = crate::network::as_seen(socket.family, &address);
         self.store_address(&address, to, len_at)?;

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use super::addresses::where_found;
 use super::{Extra, UNIX, message};
+use crate::capabilities::{BECOMES, OWNS};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
@@ -134,10 +135,14 @@ impl<M: Machine> Linux<'_, M> {
                 };
                 let may = thread.process.owner.with(|owner| {
                     let is_own = owner.users[..3].contains(&user) && owner.groups[..3].contains(&group);
-                    owner.is_root() || pid == thread.process.pid && is_own
+                    let may_be = |right: u32, is: bool| is || owner.may(right);
+                    may_be(OWNS, pid == thread.process.pid) && may_be(BECOMES, is_own)
                 });
                 if !may {
                     return Err(Errno::EPERM);
+                }
+                if !self.processes.with(|all| all.contains_key(&pid)) {
+                    return Err(Errno::ESRCH);
                 }
                 who = Some([pid, user, group]);
             }

@@ -1,6 +1,7 @@
 //! Options of sockets.
 
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering;
 
 use super::UNIX;
 use crate::connections;
@@ -99,6 +100,9 @@ impl<M: Machine> Linux<'_, M> {
         if matches!((level, what), (1, 2 | 5 | 6 | 9 | 10 | 15 | 16 | 29 | 35) | (6, 1 | 3)) {
             value = u32::from(value[..4] != [0; 4]).to_le_bytes().to_vec();
         }
+        if let (1, 16) = (level, what) {
+            socket.inbox.asks_who.store(value[0] != 0, Ordering::Relaxed);
+        }
         let key = (level as u32, what as u32);
         socket.state.with(|state| {
             if state.options.len() < MOST || state.options.contains_key(&key) {
@@ -142,15 +146,9 @@ impl<M: Machine> Linux<'_, M> {
             // A byte is enough to be woken.
             (1, 18) => word(1),
             (1, 17) => {
-                let pid = socket.peer().map_or(0, |peer| peer.process);
-                let of = |process: &alloc::sync::Arc<crate::process::Process>| {
-                    process.owner.with(|owner| (owner.users[1], owner.groups[1]))
-                };
-                let (user, group) = match pid {
-                    0 => (u32::MAX, u32::MAX),
-                    pid => self.processes.with(|all| all.get(&pid).map(of)).unwrap_or_default(),
-                };
-                Pack::default().word(pid).word(user).word(group).0
+                let who =
+                    socket.state.with(|state| state.peer.as_ref().map_or(state.listens_as, |peer| peer.who));
+                who.into_iter().fold(Pack::default(), |all, word| all.word(word)).0
             }
             (1, 20 | 21) => {
                 let time = socket.state.with(|state| state.times[what as usize - 20]);

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Extra, UNIX, message};
 use crate::call::transfer::Load;
@@ -132,7 +133,11 @@ impl<M: Machine> Linux<'_, M> {
             },
         };
         let process = &thread.process;
-        let me = || process.owner.with(|owner| [process.pid, owner.users[0], owner.groups[0]]);
+        // It is noted only if one of both asks for it.
+        let me = || match socket.inbox.asks_who.load(Relaxed) || inbox.asks_who.load(Relaxed) {
+            true => process.owner.with(|owner| [process.pid, owner.users[0], owner.groups[0]]),
+            false => Sender::UNKNOWN,
+        };
         let own = Sender { address: socket.own(), who: who.unwrap_or_else(me) };
         if !files.is_empty() {
             self.left.flights.send(&files);
