@@ -266,6 +266,12 @@ fn what_others_may_not_and_who_asks_for_too_much_is_as_on_the_host() {
 
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
+fn what_calls_say_exactly_is_as_on_the_host() {
+    no_check_fails("exact");
+}
+
+#[test]
+#[ignore = "boots machines: scripts/test-metal"]
 fn what_is_done_beside_each_other_ends_as_on_the_host() {
     ["beside", "families"].into_iter().for_each(no_check_fails);
 }

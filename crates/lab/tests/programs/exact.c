@@ -1,0 +1,310 @@
+// What calls say exactly: of bytes that went before the way was closed, of places that no number says, of rights that were given up, of packets of others, of
+// who is at the other end, of children that have ended. A line for each part with how many checks failed.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "checks.h"
+#include "until.h"
+
+static volatile int heard;
+static void hear(int signal) { heard += signal > 0; }
+
+// What a child does says how many of its checks failed.
+#define CHILD(...)                                                                      \
+    ({                                                                                  \
+        int status_ = -1;                                                               \
+        pid_t child_ = fork();                                                          \
+        if (!child_) {                                                                  \
+            wrong = 0;                                                                  \
+            __VA_ARGS__;                                                                \
+            fflush(stderr);                                                             \
+            _exit(wrong);                                                               \
+        }                                                                               \
+        CHECK(waitpid(child_, &status_, 0) == child_ && status_ == 0);                  \
+    })
+
+// Who has written some of it when the last reader goes hears of that by a signal too.
+static void ways(void) {
+    static char much[1 << 20];
+    int pipes[2], status = -1;
+    CHECK(pipe(pipes) == 0);
+    FAILS(pread(pipes[1], much, 1, 0), ESPIPE);
+    FAILS(pwrite(pipes[0], much, 1, 0), ESPIPE);
+    int room = fcntl(pipes[1], F_GETPIPE_SZ);
+    pid_t child = fork();
+    if (!child) {
+        wrong = 0;
+        close(pipes[0]), signal(SIGPIPE, hear);
+        CHECK(write(pipes[1], much, sizeof much) == room && heard == 1);
+        FAILS(write(pipes[1], much, 1), EPIPE);
+        CHECK(heard == 2);
+        fflush(stderr);
+        _exit(wrong);
+    }
+    CHECK(UNTIL(state_of(child) == 'S'));
+    close(pipes[0]), close(pipes[1]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void places(void) {
+    char name[] = "/tmp/exact-XXXXXX";
+    int file = mkstemp(name), null = open("/dev/null", O_RDWR), counter = eventfd(0, EFD_NONBLOCK);
+    const long last = 0x7fffffffffffffff;
+    FAILS(pwrite(file, "hello", 5, last), EINVAL);
+    FAILS(pread(file, name, 5, last - 2), EINVAL);
+    CHECK(write(file, "hello", 5) == 5 && pwrite(null, "x", 1, 100) == 1 && pread(null, name, 0, 100) == 0);
+    off_t at = last - 1;
+    FAILS(sendfile(null, file, 0, -1), EINVAL);
+    FAILS(sendfile(null, file, &at, 3), EINVAL);
+    FAILS(open("/tmp", O_RDONLY | O_TRUNC), EISDIR);
+    // Two numbers are two writes.
+    unsigned long numbers[] = {3, 4}, sum = 0;
+    struct iovec both[] = {{numbers, 8}, {numbers + 1, 8}};
+    CHECK(writev(counter, both, 2) == 16 && read(counter, &sum, 8) == 8 && sum == 7);
+    // Where nothing is to be set nothing need be.
+    const struct timespec none[] = {{0, UTIME_OMIT}, {0, UTIME_OMIT}}, one[] = {{0, UTIME_OMIT}, {0, UTIME_NOW}};
+    CHECK(utimensat(AT_FDCWD, "/tmp/exact/none", none, 0) == 0);
+    FAILS(utimensat(AT_FDCWD, "/tmp/exact/none", one, 0), ENOENT);
+    unlink(name), close(file), close(null), close(counter);
+}
+
+static struct __user_cap_data_struct rights_now[2];
+static struct __user_cap_header_struct own_rights = {_LINUX_CAPABILITY_VERSION_3, 0};
+
+// Gives one up.
+static void without(int right) {
+    CHECK(syscall(SYS_capget, &own_rights, rights_now) == 0);
+    rights_now[right / 32].effective &= ~(1U << right % 32);
+    CHECK(syscall(SYS_capset, &own_rights, rights_now) == 0);
+}
+
+static void rights(void) {
+    char directory[] = "/tmp/exact-XXXXXX", value[8], names[64];
+    if (geteuid()) return;
+    CHECK(mkdtemp(directory) != 0 && chdir(directory) == 0 && chmod(".", 0777) == 0);
+    int file = open("file", O_CREAT | O_RDWR, 0644);
+    CHILD({
+        CHECK(fchmod(file, 0) == 0 && mkdir("closed", 0) == 0);
+        CHECK(access("file", R_OK | W_OK) == 0 && open("file", O_RDWR) >= 0 && open("closed/new", O_CREAT | O_RDWR, 0600) >= 0);
+        without(CAP_DAC_OVERRIDE);
+        FAILS(open("file", O_RDWR), EACCES);
+        FAILS(unlink("closed/new"), EACCES);
+        CHECK(open("file", O_RDONLY) >= 0 && open("closed", O_RDONLY) >= 0 && access("file", W_OK) == 0);
+        without(CAP_DAC_READ_SEARCH);
+        FAILS(open("file", O_RDONLY), EACCES);
+        FAILS(open("closed/new", O_RDONLY), EACCES);
+        CHECK(chown("file", 1234, 1234) == 0);
+        without(CAP_FOWNER);
+        FAILS(chmod("file", 0600), EPERM);
+        without(CAP_CHOWN);
+        FAILS(chown("file", 1, 1), EPERM);
+    });
+    CHECK(unlink("closed/new") == 0 && rmdir("closed") == 0 && fchmod(file, 0644) == 0 && fchown(file, 0, 0) == 0);
+    // Attributes are for whoever may use the file; some of them for root alone.
+    if (fsetxattr(file, "user.a", "x", 1, 0) == 0 && fsetxattr(file, "trusted.a", "y", 1, 0) == 0) {
+        CHECK(listxattr("file", names, 64) == 17);
+        CHILD({
+            CHECK(setresuid(1234, 1234, 1234) == 0 && getxattr("file", "user.a", value, 8) == 1 && listxattr("file", names, 64) == 7);
+            FAILS(setxattr("file", "user.a", "z", 1, 0), EACCES);
+            FAILS(removexattr("file", "user.a"), EACCES);
+            FAILS(getxattr("file", "trusted.a", value, 8), ENODATA);
+            FAILS(setxattr("file", "trusted.a", "z", 1, 0), EPERM);
+            FAILS(setxattr("file", "security.a", "z", 1, 0), EPERM);
+        });
+        CHECK(fchmod(file, 0600) == 0);
+        CHILD({
+            CHECK(setresuid(1234, 1234, 1234) == 0);
+            FAILS(getxattr("file", "user.a", value, 8), EACCES);
+        });
+    }
+    CHECK(unlink("file") == 0 && chdir("/") == 0 && rmdir(directory) == 0);
+    close(file);
+}
+
+static int packets_at(struct sockaddr_in *at) {
+    socklen_t len = sizeof *at;
+    int made = socket(AF_INET, SOCK_DGRAM, 0);
+    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    CHECK(bind(made, (void *)at, len) == 0 && getsockname(made, (void *)at, &len) == 0);
+    return made;
+}
+
+static int events(int socket) {
+    struct pollfd one = {socket, POLLIN | POLLOUT | POLLRDHUP, 0};
+    return poll(&one, 1, 0) < 0 ? -1 : one.revents;
+}
+
+// Who talks to one hears nothing of others.
+static void packets(void) {
+    struct sockaddr_in where[3];
+    int all[3], ends[2], pair[2];
+    char byte;
+    for (int i = 0; i < 3; i++) all[i] = packets_at(where + i);
+    CHECK(sendto(all[2], "a", 1, 0, (void *)where, sizeof *where) == 1 && connect(all[0], (void *)(where + 1), sizeof *where) == 0);
+    CHECK(sendto(all[2], "b", 1, 0, (void *)where, sizeof *where) == 1 && sendto(all[1], "c", 1, 0, (void *)where, sizeof *where) == 1);
+    // What had come before is there.
+    CHECK(recv(all[0], &byte, 1, 0) == 1 && byte == 'a' && recv(all[0], &byte, 1, 0) == 1 && byte == 'c');
+    FAILS(recv(all[0], &byte, 1, MSG_DONTWAIT), EAGAIN);
+    CHECK(connect(all[0], (void *)(where + 2), sizeof *where) == 0 && sendto(all[2], "d", 1, 0, (void *)where, sizeof *where) == 1);
+    CHECK(recv(all[0], &byte, 1, 0) == 1 && byte == 'd');
+    CHECK(connect(all[2], (void *)(where + 1), sizeof *where) == 0 && send(all[0], "e", 1, 0) == 1);
+    FAILS(recv(all[0], &byte, 1, 0), ECONNREFUSED);
+    for (int i = 0; i < 3; i++) close(all[i]);
+    // Nobody gets what is sent to one that hears no more; one that has closed both ways is hung up.
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && shutdown(pair[0], SHUT_RD) == 0);
+    FAILS(send(pair[1], "x", 1, MSG_NOSIGNAL), EPIPE);
+    CHECK(events(pair[0]) == (POLLIN | POLLOUT | POLLRDHUP) && shutdown(pair[0], SHUT_WR) == 0 && events(pair[0]) == (POLLIN | POLLOUT | POLLRDHUP | POLLHUP));
+    close(pair[0]);
+    FAILS(send(pair[1], "x", 1, MSG_NOSIGNAL), ECONNREFUSED);
+    close(pair[1]);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    // A time before it begins is over.
+    struct timeval before = {-1, 0};
+    CHECK(setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &before, sizeof before) == 0);
+    FAILS(recv(ends[0], &byte, 1, 0), EAGAIN);
+    close(ends[0]), close(ends[1]);
+}
+
+// Bytes of a connection that are cut go nowhere.
+static void cut(void) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t len = sizeof at;
+    char into[8] = "........";
+    int listens = socket(AF_INET, SOCK_STREAM, 0), end = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(bind(listens, (void *)&at, len) == 0 && listen(listens, 1) == 0 && getsockname(listens, (void *)&at, &len) == 0 && connect(end, (void *)&at, len) == 0);
+    int other = accept(listens, 0, 0);
+    CHECK(send(end, "hello", 5, 0) == 5 && recv(other, into, 3, MSG_TRUNC) == 3 && !memcmp(into, "........", 8));
+    CHECK(recv(other, into, 8, 0) == 2 && !memcmp(into, "lo......", 8) && send(end, "x", 1, 0) == 1 && recv(other, 0, 1, MSG_TRUNC) == 1);
+    close(listens), close(end), close(other);
+}
+
+// Reads once, and says who has sent that.
+static long reads(int socket, struct ucred *who) {
+    char some[64], control[64];
+    struct iovec bytes = {some, sizeof some};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    long len = recvmsg(socket, &message, MSG_DONTWAIT);
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (head) memcpy(who, CMSG_DATA(head), sizeof *who);
+    return len;
+}
+
+static struct ucred other_end(int socket) {
+    struct ucred who = {-1, -1, -1};
+    socklen_t len = sizeof who;
+    CHECK(getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && len == sizeof who);
+    return who;
+}
+
+// Who has sent something is noted if somebody asks for that, and what one has sent does not come with what another has.
+static void senders(void) {
+    int ends[2], on = 1, status = -1;
+    struct ucred who = {-1, -1, -1};
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0 && write(ends[0], "ab", 2) == 2 && setsockopt(ends[1], SOL_SOCKET, SO_PASSCRED, &on, 4) == 0);
+    CHECK(write(ends[0], "cde", 3) == 3 && reads(ends[1], &who) == 2 && who.pid == 0 && who.uid == 65534 && who.gid == 65534);
+    CHECK(reads(ends[1], &who) == 3 && who.pid == getpid() && who.uid == getuid());
+    pid_t child = fork();
+    if (!child) _exit(write(ends[0], "f", 1) != 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && write(ends[0], "g", 1) == 1);
+    CHECK(reads(ends[1], &who) == 1 && who.pid == child && reads(ends[1], &who) == 1 && who.pid == getpid());
+    char control[CMSG_SPACE(sizeof who)] = {0}, byte = 'x';
+    struct iovec bytes = {&byte, 1};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_CREDENTIALS, head->cmsg_len = CMSG_LEN(sizeof who);
+    who = (struct ucred){child, geteuid(), getegid()};
+    memcpy(CMSG_DATA(head), &who, sizeof who);
+    if (geteuid() == 0) FAILS(sendmsg(ends[0], &message, 0), ESRCH);
+    close(ends[0]), close(ends[1]);
+    // The other end is who it was when it connected or began to listen, whoever it is now.
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    socklen_t len = sizeof(sa_family_t);
+    int listens = socket(AF_UNIX, SOCK_STREAM, 0);
+    CHECK(bind(listens, (void *)&at, len) == 0 && (len = sizeof at, getsockname(listens, (void *)&at, &len)) == 0);
+    CHECK(other_end(listens).pid == 0 && listen(listens, 1) == 0 && other_end(listens).pid == getpid());
+    child = fork();
+    if (!child) {
+        if (geteuid() == 0 && setresuid(4321, 4321, 4321)) _exit(1);
+        int end = socket(AF_UNIX, SOCK_STREAM, 0);
+        _exit(connect(end, (void *)&at, len) || other_end(end).pid != getppid());
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && (ends[0] = accept(listens, 0, 0)) >= 0);
+    who = other_end(ends[0]);
+    CHECK(who.pid == child && who.uid == (geteuid() ? getuid() : 4321));
+    close(ends[0]), close(listens);
+}
+
+static int stays(void *pipes) {
+    char byte;
+    return read(*(int *)pipes, &byte, 1) != 1;
+}
+
+// Of who has ended there is no news but that; who has threads shares with them.
+static void children(void) {
+    siginfo_t info;
+    static char stack[65536] __attribute__((aligned(16)));
+    int pipes[2], status;
+    pid_t child = fork();
+    if (!child) _exit(3);
+    CHECK(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0 && info.si_status == 3);
+    FAILS(waitid(P_PID, child, &info, WSTOPPED), ECHILD);
+    FAILS(waitid(P_PID, child, &info, WCONTINUED | WNOHANG), ECHILD);
+    CHECK(waitpid(child, &status, 0) == child);
+    sigset_t one;
+    sigemptyset(&one), sigaddset(&one, SIGUSR1), sigprocmask(SIG_BLOCK, &one, 0);
+    siginfo_t with = {.si_signo = SIGUSR1, .si_code = SI_QUEUE, .si_errno = 77};
+    CHECK(syscall(SYS_rt_sigqueueinfo, getpid(), SIGUSR1, &with) == 0 && sigwaitinfo(&one, &info) == SIGUSR1 && info.si_errno == 77);
+    sigprocmask(SIG_UNBLOCK, &one, 0);
+    CHILD({
+        CHECK(pipe(pipes) == 0 && unshare(CLONE_VM | CLONE_SIGHAND | CLONE_THREAD) == 0);
+        int thread = clone(stays, stack + sizeof stack, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD, pipes);
+        CHECK(thread > 0 && kill(thread, 0) == 0);
+        FAILS(unshare(CLONE_THREAD), EINVAL);
+        FAILS(unshare(CLONE_VM), EINVAL);
+        CHECK(unshare(CLONE_FS) == 0 && write(pipes[1], "x", 1) == 1);
+    });
+}
+
+static volatile int deep;
+static void falls(int signal) {
+    if (deep++ < 1000) raise(signal);
+}
+
+// Handlers stay on their stack, or do not run.
+static void stacks(void) {
+    enum { BYTES = 65536 };
+    int status = 0;
+    pid_t child = fork();
+    if (!child) {
+        char *all = mmap(0, 16 * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        stack_t stack = {.ss_sp = all + 15 * BYTES, .ss_size = BYTES};
+        struct sigaction action = {.sa_handler = falls, .sa_flags = SA_ONSTACK | SA_NODEFER};
+        if (sigaltstack(&stack, 0) || sigaction(SIGUSR1, &action, 0)) _exit(1);
+        raise(SIGUSR1);
+        _exit(2);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+int main(int count, char **arguments) {
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}};
+    PLAY(parts, count, arguments);
+    return 0;
+}
