@@ -187,7 +187,7 @@ impl<M: Machine> Linux<'_, M> {
             Ok(loaded) => loaded,
             Err(error) => {
                 drop(layout);
-                self.left.add(crate::tree::Leaving::Space(space));
+                self.left.add(crate::left::Leaving::Space(space));
                 return Err(error);
             }
         };
@@ -216,11 +216,11 @@ impl<M: Machine> Linux<'_, M> {
         random[..8].copy_from_slice(&self.random().to_le_bytes());
         random[8..].copy_from_slice(&self.random().to_le_bytes());
         let stack = start::pack(STACK_END, &arguments, &environment, &first_path, random, &aux)
-            .inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
+            .inspect_err(|_| self.left.add(crate::left::Leaving::Space(space)))?;
         layout.heap = program.plan.bounds().1 + bias;
         layout.heap_end = layout.heap;
         layout.runs = Some(program.runs.clone());
-        self.alone(thread).inspect_err(|_| self.left.add(crate::tree::Leaving::Space(space)))?;
+        self.alone(thread).inspect_err(|_| self.left.add(crate::left::Leaving::Space(space)))?;
 
         self.leave_memory(thread);
 

@@ -124,8 +124,8 @@ impl Flights {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::left::Left;
     use crate::socket::{Sender, Sent, kind};
-    use crate::tree::Left;
 
     struct Pair {
         sends: Arc<Socket>,

@@ -18,6 +18,7 @@ use crate::errno::Errno;
 use crate::frame::Frame;
 use crate::futex::Futexes;
 use crate::layout::text;
+use crate::left::{Leaving, Left};
 use crate::locks::Locks;
 use crate::machine::Machine;
 use crate::mailbox::Mailbox;
@@ -32,7 +33,7 @@ use crate::signal::{self, Info, number};
 use crate::socket::Names;
 use crate::sync::{Mutex, Spin, key_of};
 use crate::terminal::Terminal;
-use crate::tree::{Body, Content, Device, Inode, Leaving, Left, mode};
+use crate::tree::{Body, Content, Device, Inode, mode};
 use crate::watches::Watches;
 
 /// What keeps the pages of a file.
@@ -468,6 +469,7 @@ impl<'p, M: Machine> Linux<'p, M> {
                 self.machine.alarm(Nanos(look), key);
             }
             let mut how = Waited::Ready;
+            let mut tells = false;
             self.machine.wait(key, &mut || {
                 how = if ready() {
                     Waited::Ready
@@ -476,10 +478,17 @@ impl<'p, M: Machine> Linux<'p, M> {
                 } else if look.is_some_and(|look| self.now() >= look) {
                     Waited::Late
                 } else {
-                    return false;
+                    // Whoever looked may have been the last who had what another waits for the end of.
+                    tells = self.left.tells();
+                    return tells;
                 };
+                tells = false;
                 true
             });
+            if tells {
+                self.left.take_keys().into_iter().for_each(|key| self.changed(key));
+                continue;
+            }
             // It goes on as if nothing had been.
             if how == Waited::Interrupted && self.stops_here(thread) {
                 thread.waits.with(|waits| *waits = Some(key));

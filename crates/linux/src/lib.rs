@@ -47,6 +47,7 @@ mod hearer;
 mod kernel;
 mod keys;
 mod layout;
+pub mod left;
 mod locks;
 pub mod machine;
 mod mailbox;

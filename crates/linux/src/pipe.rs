@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::errno::Errno;
+use crate::left::{Leaving, Left};
 use crate::sync::{Spin, key_of};
-use crate::tree::{Leaving, Left};
 
 /// Bytes that fit.
 pub const ROOM: usize = 65536;

@@ -11,6 +11,7 @@ use quietmm::platform::WaitKey;
 use crate::areas::Areas;
 use crate::capabilities::Capabilities;
 use crate::filtering::Filtering;
+use crate::left::{Leaving, Left};
 use crate::meters::{Meter, Metered};
 use crate::open::Shared;
 use crate::signal::{Action, Info, Stack};
@@ -19,7 +20,7 @@ use crate::sync::{Mutex, Spin};
 use crate::terminal::Terminal;
 use crate::timer::Timer;
 use crate::trace::{Traced, Tracing};
-use crate::tree::{Inode, Leaving, Left};
+use crate::tree::Inode;
 use crate::usage::{Peak, Used};
 use crate::uses::Use;
 

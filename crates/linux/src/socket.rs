@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::errno::Errno;
+use crate::left::{Leaving, Left};
 use crate::open::Open;
 use crate::pipe::{first, take_first};
 use crate::sync::{Mutex, Spin, key_of};
-use crate::tree::{Leaving, Left};
 
 pub use crate::socket_names::{Name, Names, shares};
 

@@ -9,9 +9,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use crate::left::{Leaving, Left};
 use crate::pipe::Done;
 use crate::sync::{Spin, key_of};
-use crate::tree::{Leaving, Left};
 
 use crate::termios::input;
 pub use crate::termios::{OLD, SETTINGS, Settings, WITH_SPEEDS, local};

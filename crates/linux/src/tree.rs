@@ -5,13 +5,11 @@ use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use quietmm::platform::WaitKey;
-use quietmm::{FileId, SpaceId};
+use quietmm::FileId;
 
 use crate::errno::Errno;
 use crate::extents::Extents;
-use crate::flights::Flights;
-use crate::open::Open;
+use crate::left::{Leaving, Left};
 use crate::pipe::Pipe;
 use crate::sync::{Mutex, Spin};
 use crate::terminal::Terminal;
@@ -53,62 +51,6 @@ pub mod seal {
     pub const WRITE: u32 = WRITE_AT_ALL | 16;
     /// It can have seals.
     pub const SEALABLE: u32 = 1 << 31;
-}
-
-/// What has come to its end and is the core's to end, or somebody's to hear of: handed over when the last who had it lets go,
-/// who may be anybody, and seen to when a system call returns.
-#[derive(Default)]
-pub struct Left {
-    any: AtomicBool,
-    list: Spin<Vec<Leaving>>,
-    opened: Spin<Vec<Arc<Open>>>,
-    /// How many spaces have come here so far, and how many of them have ended.
-    pub(crate) spaces: [AtomicU64; 2],
-    /// Sockets on their way.
-    pub(crate) flights: Flights,
-}
-
-/// One of these.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leaving {
-    /// A file that nobody can open or map any more.
-    File(FileId),
-    /// A space in which nobody runs any more.
-    Space(SpaceId),
-    /// Whoever waits with this key should look.
-    Key(WaitKey),
-    /// A terminal without a master.
-    Terminal(u32),
-}
-
-impl Left {
-    /// One more.
-    pub fn add(&self, what: Leaving) {
-        if matches!(what, Leaving::Space(_)) {
-            self.spaces[0].fetch_add(1, Ordering::SeqCst);
-        }
-        self.list.with(|list| list.push(what));
-        self.any.store(true, Ordering::Release);
-    }
-
-    /// Open files that were on their way to somebody who is gone. Those on their way by way of these come here too, and so none is
-    /// closed inside another.
-    pub(crate) fn add_open(&self, open: Vec<Arc<Open>>) {
-        self.opened.with(|all| all.extend(open));
-    }
-
-    /// One of these, to be closed.
-    pub(crate) fn take_open(&self) -> Option<Arc<Open>> {
-        self.opened.with(Vec::pop)
-    }
-
-    /// All that there are.
-    pub fn take(&self) -> Vec<Leaving> {
-        if !self.any.load(Ordering::Acquire) || !self.any.swap(false, Ordering::AcqRel) {
-            return Vec::new();
-        }
-        self.list.with(core::mem::take)
-    }
 }
 
 /// A file of the core's. It ends when nobody has this any more.
