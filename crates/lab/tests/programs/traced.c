@@ -30,6 +30,13 @@ static int wait_for(pid_t pid) {
     if (waitpid(pid, &status, __WALL) != pid) return -1;
     return status;
 }
+// It may tell of a stop first.
+static int dies(pid_t pid) {
+    int status;
+    do status = wait_for(pid);
+    while (WIFSTOPPED(status));
+    return status == SIGKILL;
+}
 #define STOPS(pid, code) CHECK(wait_for(pid) == ((code) << 8 | 0x7f))
 
 static struct user_regs_struct registers(pid_t pid) {
@@ -427,6 +434,15 @@ static void others(void) {
     STOPS(child, SIGCONT);
     CHECK(ask(PTRACE_DETACH, child, 0, 0) == 0);
     CHECK(wait_for(child) == 5 << 8);
+    // Whoever attaches to one that is stopped need not wait for it.
+    if ((child = fork()) == 0) {
+        raise(SIGSTOP);
+        _exit(5);
+    }
+    CHECK(waitpid(child, &status, WUNTRACED) == child && status == (SIGSTOP << 8 | 0x7f));
+    CHECK(ask(PTRACE_ATTACH, child, 0, 0) == 0 && registers(child).rip != 0);
+    kill(child, SIGKILL);
+    CHECK(dies(child));
 }
 
 // A tracer that is not the parent hears first of the end; one that ends takes along what it was told to.

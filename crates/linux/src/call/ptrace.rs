@@ -189,6 +189,14 @@ impl<M: Machine> Linux<'_, M> {
             self.post(&target.process, Some(target), Info { signal: number::STOP, ..Info::default() });
         }
         self.nudge(&target.process);
+        // One that is stopped already is, for its tracer too, when this returns.
+        let is_there =
+            || target.process.threads.with(|threads| threads.iter().any(|one| Arc::ptr_eq(one, target)));
+        let comes = || target.process.is_stopped() && !target.is_dying() && is_there();
+        let stops = || target.traced.state.with(|state| state.stop.is_some());
+        if comes() {
+            let _ = self.wait(thread, key_of(&*thread.process), None, || stops() || !comes());
+        }
         Ok(0)
     }
 
