@@ -21,6 +21,34 @@ pub(super) fn of_child((how, priority): (u32, u32)) -> (u32, u32) {
     }
 }
 
+/// Whether a process may do so, or the other one is its user's.
+pub(super) fn may_serve(thread: &Thread, other: &Process) -> bool {
+    let (may, me) = thread.process.owner.with(|owner| (owner.may(COMES_FIRST), owner.users[1]));
+    may || other.owner.with(|owner| owner.users[..2].contains(&me))
+}
+
+/// Whether others may stand back so little for who is not better served by right.
+pub(super) fn may_be_nice(thread: &Thread, other: &Process, nice: u32) -> bool {
+    thread.process.owner.with(|owner| owner.may(COMES_FIRST))
+        || u64::from(nice) <= other.limits.with(|limits| limits[limit::NICE][0])
+}
+
+/// Whether a process may have this, kind and priority, of a thread that has had the other.
+fn may_change(thread: &Thread, meant: &Thread, old: (u32, u32), new: (u32, u32)) -> bool {
+    const IDLE: u32 = 5;
+    let process = &meant.process;
+    let is_real = |how: u32| matches!(how & !RESET, 1 | 2);
+    let most = process.limits.with(|limits| limits[limit::REAL_TIME][0]);
+    let better = is_real(new.0)
+        && (old.0 & !RESET != new.0 & !RESET && most == 0 || new.1 > old.1 && u64::from(new.1) > most);
+    let wakes = old.0 & !RESET == IDLE
+        && new.0 & !RESET != IDLE
+        && !may_be_nice(thread, process, process.nice.load(Ordering::Relaxed));
+    let keeps = old.0 & RESET != 0 && new.0 & RESET == 0;
+    thread.process.owner.with(|owner| owner.may(COMES_FIRST))
+        || may_serve(thread, process) && !better && !wakes && !keeps
+}
+
 /// Processes of a group or of a user, by number, or one.
 const OF_PROCESS: u64 = 1;
 const OF_USER: u64 = 3;
@@ -36,6 +64,9 @@ impl<M: Machine> Linux<'_, M> {
             if which == OF_PROCESS { self.process_of(thread, who)? } else { thread.process.clone() };
         if !sets {
             return Ok(process.said.io.load(Ordering::Relaxed).into());
+        }
+        if !may_serve(thread, &process) {
+            return Err(Errno::EPERM);
         }
         let (class, data) = (new as u32 >> 13, new as u32 & 0x1fff);
         if class > HIGHEST_CLASS || class == 0 && data != 0 || (class == 1 || class == 2) && data & 7 != data
@@ -84,6 +115,9 @@ impl<M: Machine> Linux<'_, M> {
         let len = (bytes as usize).min(set.len());
         self.machine.read_user(from, &mut set[..len])?;
         let other = self.thread_of(thread, tid)?;
+        if other.as_ref().is_some_and(|other| !may_serve(thread, &other.process)) {
+            return Err(Errno::EPERM);
+        }
         let mut within = [0_u64; 4];
         for (word, bytes) in within.iter_mut().zip(set.chunks_exact(8)) {
             *word = bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
@@ -102,9 +136,6 @@ impl<M: Machine> Linux<'_, M> {
             within = [u64::MAX; 4];
         }
         let meant = other.as_deref().unwrap_or(thread);
-        if !self.may_schedule(thread, &meant.process) {
-            return Err(Errno::EPERM);
-        }
         meant.within.with(|now| *now = within);
         meant.moves.store(true, Ordering::SeqCst);
         Ok(0)
@@ -134,7 +165,7 @@ impl<M: Machine> Linux<'_, M> {
             (self.load_word(from + 4)?, self.load_word(from + 16)?, self.load_word(from + 20)?);
         self.scheduling(thread, tid, Some((Some(how), priority)))?;
         if how == 0 || how == 3 {
-            self.set_priority(thread, 0, tid, nice.into())?;
+            self.set_priority(thread, 0, tid, nice.into()).map_err(|_| Errno::EPERM)?;
         }
         Ok(0)
     }
@@ -166,15 +197,7 @@ impl<M: Machine> Linux<'_, M> {
             if !fits {
                 return Err(Errno::EINVAL);
             }
-            // Before all others comes only who may, or as far as the limit says; nobody else takes back that it ends with a child.
-            let most = meant.process.limits.with(|limits| limits[limit::REAL_TIME][0]);
-            let more = matches!(how & !RESET, 1 | 2)
-                && (how & !RESET != old & !RESET && most == 0
-                    || priority > old_priority && u64::from(priority) > most);
-            let first = thread.process.owner.with(|owner| owner.may(COMES_FIRST));
-            if !self.may_schedule(thread, &meant.process)
-                || !first && (more || old & RESET != 0 && how & RESET == 0)
-            {
+            if !may_change(thread, meant, (old, old_priority), (how, priority)) {
                 return Err(Errno::EPERM);
             }
             meant.scheduling.with(|kept| *kept = (how, priority));

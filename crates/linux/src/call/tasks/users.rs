@@ -4,12 +4,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use crate::capabilities::COMES_FIRST;
+use super::scheduling::{may_be_nice, may_serve};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
 use crate::machine::Machine;
-use crate::process::{Owner, Process, Thread, limit};
+use crate::process::{Owner, Process, Thread};
 
 /// "As it is", where a user or a group is meant.
 const SAME: u32 = u32::MAX;
@@ -202,22 +202,14 @@ impl<M: Machine> Linux<'_, M> {
         let new = (20 - (nice as i32).clamp(-20, 19)) as u32;
         let mut answer = Ok(0);
         for process in all {
-            let first = thread.process.owner.with(|owner| owner.may(COMES_FIRST));
-            let most = process.limits.with(|limits| limits[limit::NICE][0]);
-            if !self.may_schedule(thread, &process) {
+            if !may_serve(thread, &process) {
                 answer = Err(Errno::EPERM);
-            } else if !first && new > process.nice.load(Ordering::Relaxed) && u64::from(new) > most {
+            } else if new > process.nice.load(Ordering::Relaxed) && !may_be_nice(thread, &process, new) {
                 answer = Err(Errno::EACCES);
             } else {
                 process.nice.store(new, Ordering::Relaxed);
             }
         }
         answer
-    }
-
-    /// Whether a thread may say how another process is served: its own user's, unless it may do so with all.
-    pub(super) fn may_schedule(&self, thread: &Thread, other: &Process) -> bool {
-        let (me, first) = thread.process.owner.with(|owner| (owner.users[1], owner.may(COMES_FIRST)));
-        first || other.owner.with(|owner| owner.users[..2].contains(&me))
     }
 }
