@@ -10,7 +10,7 @@ use crate::interrupts::{self, kernel};
 use crate::{alarm, apic, clock, cpu, paging};
 
 /// Tasks that can be.
-pub const MOST: usize = 1024;
+pub const MOST: usize = 4096;
 
 /// For each task its stack pointer while nobody runs it; 0 where there is none. A CPU reads what another has left only
 /// after that one's scheduler has said so, under its lock.

@@ -162,8 +162,9 @@ pub fn boot(args: &BootArgs, output: &mut Output) -> Result<Ending, Failure> {
         );
         match mib {
             0..128 => words += &format!(" tasks=64 heap={}", (mib / 4).max(8)),
-            // More memory is for more files and processes, and of each the kernel keeps something.
-            _ => words += &format!(" heap={}", (mib / 8).clamp(32, 512)),
+            // More memory is for more threads, files and processes, and of each the kernel keeps something: of a thread its stack, of which
+            // all have an eighth.
+            _ => words += &format!(" tasks={} heap={}", (2 * mib).clamp(256, 2048), (mib / 8).clamp(32, 512)),
         }
         if let Some(rule) = broken {
             words += &format!(" break={}", rule.name());
