@@ -15,6 +15,8 @@ pub type Word = (u64, u64);
 pub struct Sleeper {
     woken: AtomicBool,
     bits: u32,
+    /// How far in front it stands.
+    priority: u32,
     /// It waits for a lock whose word names its owner.
     heir: bool,
     /// Where it stands: it may be moved.
@@ -46,7 +48,7 @@ impl Sleeper {
     }
 }
 
-/// All who sleep, in order.
+/// All who sleep: those of the highest priority first, and of these who came first.
 #[derive(Default)]
 pub struct Futexes {
     all: Spin<BTreeMap<Word, VecDeque<Arc<Sleeper>>>>,
@@ -54,28 +56,40 @@ pub struct Futexes {
     heirs: AtomicU64,
 }
 
+/// Puts one behind those of its priority.
+fn queue_up(queue: &mut VecDeque<Arc<Sleeper>>, sleeper: Arc<Sleeper>) {
+    let behind = queue.iter().rposition(|other| other.priority >= sleeper.priority);
+    queue.insert(behind.map_or(0, |last| last + 1), sleeper);
+}
+
 impl Futexes {
     /// One more stands at a word. It looks at the word only now: whoever changes it and wakes finds the sleeper, or the sleeper
     /// finds the change.
-    pub fn stand(&self, word: Word, bits: u32) -> Arc<Sleeper> {
-        self.stand_as(word, bits, false, None)
+    pub fn stand(&self, word: Word, bits: u32, priority: u32) -> Arc<Sleeper> {
+        self.stand_as(word, (bits, priority), false, None)
     }
 
     /// The same at one of several words.
-    pub fn stand_also(&self, word: Word, whole: &Arc<Whole>) -> Arc<Sleeper> {
-        self.stand_as(word, u32::MAX, false, Some(whole.clone()))
+    pub fn stand_also(&self, word: Word, whole: &Arc<Whole>, priority: u32) -> Arc<Sleeper> {
+        self.stand_as(word, (u32::MAX, priority), false, Some(whole.clone()))
     }
 
     /// The same for a lock whose word names its owner.
     pub fn stand_as_heir(&self, word: Word) -> Arc<Sleeper> {
-        self.stand_as(word, u32::MAX, true, None)
+        self.stand_as(word, (u32::MAX, 0), true, None)
     }
 
-    fn stand_as(&self, word: Word, bits: u32, heir: bool, whole: Option<Arc<Whole>>) -> Arc<Sleeper> {
+    fn stand_as(
+        &self,
+        word: Word,
+        (bits, priority): (u32, u32),
+        heir: bool,
+        whole: Option<Arc<Whole>>,
+    ) -> Arc<Sleeper> {
         let (woken, at) = (AtomicBool::new(false), Spin::new(word));
-        let sleeper = Arc::new(Sleeper { woken, bits, heir, at, whole });
+        let sleeper = Arc::new(Sleeper { woken, bits, priority, heir, at, whole });
         self.all.with(|all| {
-            all.entry(word).or_default().push_back(sleeper.clone());
+            queue_up(all.entry(word).or_default(), sleeper.clone());
             self.heirs.fetch_add(u64::from(heir), Ordering::SeqCst);
         });
         // Partner: the look for sleepers in `wake`, after the waker's change.
@@ -153,7 +167,8 @@ impl Futexes {
             }
             moved.iter().for_each(|sleeper| sleeper.at.with(|at| *at = to));
             let number = moved.len() as u64;
-            all.entry(to).or_default().extend(moved);
+            let queue = all.entry(to).or_default();
+            moved.into_iter().for_each(|sleeper| queue_up(queue, sleeper));
             if number == 0 && all.get(&to).is_some_and(VecDeque::is_empty) {
                 all.remove(&to);
             }
@@ -177,7 +192,7 @@ mod tests {
     #[test]
     fn the_first_to_stand_is_the_first_woken() {
         let futexes = Futexes::default();
-        let sleepers = [1, 2, 4].map(|bits| futexes.stand(A, bits));
+        let sleepers = [1, 2, 4].map(|bits| futexes.stand(A, bits, 0));
         assert!(futexes.wake(B, 9, u32::MAX).is_empty());
         assert_eq!(futexes.wake(A, 1, u32::MAX).len(), 1);
         assert_eq!(sleepers.each_ref().map(|s| s.is_woken()), [true, false, false]);
@@ -188,11 +203,24 @@ mod tests {
     }
 
     #[test]
+    fn the_most_urgent_is_woken_first_where_it_was_moved_as_well() {
+        let futexes = Futexes::default();
+        let sleepers = [0, 2, 3, 3, 0].map(|priority| futexes.stand(A, u32::MAX, priority));
+        let woken = || sleepers.each_ref().map(|sleeper| sleeper.is_woken());
+        assert_eq!((futexes.wake(A, 1, u32::MAX).len(), woken()), (1, [false, false, true, false, false]));
+        let last = futexes.stand(B, u32::MAX, 2);
+        assert_eq!(futexes.requeue(A, B, 9), 4);
+        assert_eq!((futexes.wake(B, 1, u32::MAX).len(), woken()), (1, [false, false, true, true, false]));
+        assert_eq!((futexes.wake(B, 1, u32::MAX).len(), last.is_woken()), (1, true));
+        assert_eq!((futexes.wake(B, 2, u32::MAX).len(), woken()), (2, [true, true, true, true, false]));
+    }
+
+    #[test]
     fn who_stands_at_several_words_waits_for_one_thing() {
         let futexes = Futexes::default();
         let whole = Arc::new(Whole::default());
-        let both = [A, B].map(|word| futexes.stand_also(word, &whole));
-        let other = futexes.stand(A, u32::MAX);
+        let both = [A, B].map(|word| futexes.stand_also(word, &whole, 0));
+        let other = futexes.stand(A, u32::MAX, 0);
         assert!(both[0].key() == both[1].key() && both[0].key() != other.key());
         assert_eq!(futexes.wake(B, 9, u32::MAX).len(), 1);
         assert_eq!(both.each_ref().map(|s| s.is_woken()), [false, true]);
@@ -204,7 +232,7 @@ mod tests {
     #[test]
     fn when_an_owner_goes_its_heirs_wake_and_no_others() {
         let futexes = Futexes::default();
-        let (other, heirs) = (futexes.stand(A, u32::MAX), [A, B].map(|word| futexes.stand_as_heir(word)));
+        let (other, heirs) = (futexes.stand(A, u32::MAX, 0), [A, B].map(|word| futexes.stand_as_heir(word)));
         assert_eq!(futexes.wake_heirs().len(), 2);
         assert!(heirs.iter().all(|heir| heir.is_woken()) && !other.is_woken());
         assert_eq!((futexes.wake_heirs().len(), futexes.words()), (0, 1));
@@ -213,7 +241,7 @@ mod tests {
     #[test]
     fn who_was_moved_is_woken_and_leaves_there() {
         let futexes = Futexes::default();
-        let sleepers = [0; 3].map(|_| futexes.stand(A, u32::MAX));
+        let sleepers = [0; 3].map(|_| futexes.stand(A, u32::MAX, 0));
         assert_eq!(futexes.requeue(A, B, 2), 2);
         assert_eq!(futexes.wake(A, 9, u32::MAX).len(), 1);
         assert!(sleepers[2].is_woken());

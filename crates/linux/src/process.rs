@@ -336,6 +336,11 @@ impl Thread {
         })
     }
 
+    /// How far before others it is to be woken: not at all, unless it is for real time.
+    pub(crate) fn priority(&self) -> u32 {
+        self.scheduling.with(|&mut (_, priority)| priority)
+    }
+
     /// How long it has run: whoever lets it run says when it begins, and when it rests.
     pub fn ran(&self) -> &Meter {
         &self.ran

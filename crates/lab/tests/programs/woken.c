@@ -2,14 +2,17 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/futex.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -106,6 +109,35 @@ static void together(void) {
     for (int i = 0; i < 2; i++) CHECK(timer_delete(timers[i]) == 0);
     CHECK(sigtimedwait(&set, &info, &(struct timespec){0, 0}) <= SIGUSR1);
     sigprocmask(SIG_SETMASK, &old, 0);
+}
+
+// Of those that wait at a word who has the highest priority for real time is woken first, and of these who came first.
+static void urgent(void) {
+    enum { MANY = 4 };
+    struct sched_param some = {.sched_priority = 1};
+    int may = sched_setscheduler(0, SCHED_FIFO, &some) == 0;
+    if (may) sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0});
+    static const int priorities[MANY] = {1, 2, 0, 2}, order[MANY] = {1, 3, 0, 2};
+    volatile int *shared = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t all[MANY];
+    for (int i = 0; i < MANY; i++) {
+        all[i] = fork();
+        if (!all[i]) {
+            some.sched_priority = priorities[i];
+            if (may && priorities[i] && sched_setscheduler(0, SCHED_FIFO, &some)) _exit(1);
+            long waited = syscall(SYS_futex, shared, FUTEX_WAIT, 0, 0, 0, 0);
+            shared[2 + shared[1]] = i;
+            __atomic_fetch_add(&shared[1], 1, __ATOMIC_SEQ_CST);
+            _exit(waited != 0);
+        }
+        CHECK(UNTIL(state_of(all[i]) == 'S'));
+    }
+    for (int i = 0; i < MANY; i++) {
+        CHECK(syscall(SYS_futex, shared, FUTEX_WAKE, 1, 0, 0, 0) == 1 && UNTIL(shared[1] == i + 1));
+        if (may) CHECK(shared[2 + i] == order[i]);
+    }
+    for (int i = 0; i < MANY; i++) ends_well(all[i]);
+    munmap((void *)shared, 4096);
 }
 
 // A name with a pipe behind it that is opened for both.
@@ -288,7 +320,7 @@ static void requests(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"timers", timers}, {"together", together}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}, {"closes", closes}, {"requests", requests}};
+    static const struct part parts[] = {{"timers", timers}, {"together", together}, {"urgent", urgent}, {"fifos", fifos}, {"terminals", terminals}, {"signals", signals}, {"packets", packets}, {"backlogs", backlogs}, {"ends", ends}, {"locks", locks}, {"closes", closes}, {"requests", requests}};
     alarm(HANGS);
     PLAY(parts, count, arguments);
     return 0;

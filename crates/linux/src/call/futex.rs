@@ -96,7 +96,7 @@ impl<M: Machine> Linux<'_, M> {
                         })
                     }
                 };
-                let sleeper = self.futexes.stand(word(at)?, bits);
+                let sleeper = self.futexes.stand(word(at)?, bits, thread.priority());
                 let now = self.machine.load_user(at);
                 if now != Ok(value as u32) && self.futexes.leave(&sleeper) {
                     return now.and(Err(Errno::EAGAIN));

@@ -58,8 +58,9 @@ impl<M: Machine> Linux<'_, M> {
         let all: Vec<_> = entries.map(|nth| self.one_of_words(at + BYTES * nth)).collect::<Result<_, _>>()?;
         let whole = Arc::new(Whole::default());
         // At all of them before any is looked at: who changes one and wakes finds a sleeper, or its change is found.
-        let stand =
-            |one: &Wanted| self.futexes.stand_also(self.futex_word(thread, one.at, one.private), &whole);
+        let stand = |one: &Wanted| {
+            self.futexes.stand_also(self.futex_word(thread, one.at, one.private), &whole, thread.priority())
+        };
         let sleepers: Vec<_> = all.iter().map(stand).collect();
         // Who was woken at one says so, whatever else there is to say.
         let leave_or = |otherwise: Errno| {
