@@ -221,7 +221,7 @@ static void sealed(void) {
 static void mapped(void) {
     struct timespec times[2] = {{5, 0}, {9, 0}};
     struct stat is[2];
-    char *at, byte;
+    char *at = 0, byte;
     for (int maps = 0; maps < 2; maps++) {
         int file = open("mapped.tmp", O_RDWR | O_CREAT | O_TRUNC, 0600);
         CHECK(write(file, "x", 1) == 1 && futimens(file, times) == 0);
@@ -231,6 +231,21 @@ static void mapped(void) {
         close(file), unlink("mapped.tmp");
     }
     CHECK((is[0].st_atim.tv_sec > 9) == (is[1].st_atim.tv_sec > 9));
+    // What may not be brought is locked all the same.
+    int file = open("mapped.tmp", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(ftruncate(file, PAGE) == 0 && (at = mmap(0, 2 * PAGE, PROT_READ, MAP_SHARED, file, 0)) != MAP_FAILED);
+    FAILS(mlock(at, 2 * PAGE), ENOMEM);
+    for (int i = 0; i < 2; i++) FAILS(msync(at + i * PAGE, PAGE, MS_SYNC | MS_INVALIDATE), EBUSY);
+    CHECK(munlock(at, 2 * PAGE) == 0 && msync(at, 2 * PAGE, MS_SYNC | MS_INVALIDATE) == 0);
+    munmap(at, 2 * PAGE), close(file), unlink("mapped.tmp");
+    CHECK((at = mmap(0, 2 * PAGE, PROT_NONE, OWN, -1, 0)) != MAP_FAILED && mprotect(at, PAGE, PROT_READ | PROT_WRITE) == 0);
+    FAILS(mlock(at, 2 * PAGE), ENOMEM);
+    FAILS(madvise(at + PAGE, PAGE, MADV_DONTNEED), EINVAL);
+    CHECK(mprotect(at, 2 * PAGE, PROT_READ | PROT_WRITE) == 0 && store(at + PAGE, 1) == 0);
+    FAILS(madvise(at + PAGE, PAGE, MADV_DONTNEED), EINVAL);
+    CHECK(munlock(at, 2 * PAGE) == 0 && madvise(at + PAGE, PAGE, MADV_DONTNEED) == 0 && load(at + PAGE) == 0);
+    munmap(at, 2 * PAGE);
+    // Each beside the last, and one in the middle that goes is there for the next of its size.
     static char *all[4000];
     for (int i = 0; i < 4000; i++) CHECK((all[i] = mmap(0, PAGE, i & 1 ? PROT_READ : PROT_NONE, OWN, -1, 0)) != MAP_FAILED);
     CHECK(munmap(all[2000], PAGE) == 0 && mmap(0, PAGE, PROT_READ, OWN, -1, 0) == all[2000]);

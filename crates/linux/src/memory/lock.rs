@@ -40,23 +40,29 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
-    /// Locks what lies in a range, up to the first hole or what cannot be had.
+    /// Locks what lies in a range, up to the first hole. What may not be brought is locked once it is there, and this says so.
     pub(super) fn lock(&self, memory: &Memory, range: Range<u64>, lock: Lock) -> Result<(), Errno> {
         let mut at = range.start;
+        let mut brought = true;
         while at < range.end {
             let next = memory.layout.with(self.machine, |layout| layout.areas.first(&(at..range.end)));
             let Some((start, area)) = next.filter(|(start, _)| *start == at) else {
                 return Err(Errno::ENOMEM);
             };
-            self.lock_pages(memory.space, &(start..area.end), lock).map_err(|error| match error {
-                Error::OutOfMemory => Errno::EAGAIN,
-                _ => Errno::ENOMEM,
-            })?;
+            let here = start..area.end;
+            match self.lock_pages(memory.space, &here, lock) {
+                Ok(()) => {}
+                Err(Error::OutOfMemory) => return Err(Errno::EAGAIN),
+                Err(_) => {
+                    brought = false;
+                    self.lock_pages(memory.space, &here, Lock::Used).map_err(|_| Errno::ENOMEM)?;
+                }
+            }
             // What another thread has unmapped meanwhile is not there any more.
-            memory.layout.with(self.machine, |layout| layout.areas.lock(&(start..area.end), true));
-            at = area.end;
+            memory.layout.with(self.machine, |layout| layout.areas.lock(&here, true));
+            at = here.end;
         }
-        Ok(())
+        if brought { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
     /// Pages stay in memory: up to the limit, whoever asks.
