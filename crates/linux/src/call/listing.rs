@@ -47,8 +47,8 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOENT);
         }
         open.offset.with(self.machine, |offset| {
-            // No more names at a time than there is memory for, however many there are.
-            let bytes = (bytes as usize).min(self.piece());
+            // No more names at a time than there is memory for, however many there are; no room is less than none.
+            let bytes = usize::try_from(bytes as i32).unwrap_or(0).min(self.piece());
             let most = bytes / 24 + 1;
             let parent = directory.parent().unwrap_or_else(|| directory.clone());
             let dots = [(1, b".".to_vec(), directory.clone()), (2, b"..".to_vec(), parent)];
@@ -72,7 +72,7 @@ impl<M: Machine> Linux<'_, M> {
             };
             let all = dots.into_iter().chain(listed);
             let mut out: Vec<u8> = Vec::new();
-            let mut place_now = *offset;
+            let mut ends = Vec::new();
             for (place, name, inode) in all.filter(|&(place, ..)| place > *offset) {
                 let len = (19 + name.len() + 1).next_multiple_of(8);
                 if out.len() + len > bytes {
@@ -94,12 +94,18 @@ impl<M: Machine> Linux<'_, M> {
                 if old {
                     out[start + len - 1] = kind;
                 }
-                place_now = place;
+                ends.push((out.len(), place));
             }
-            self.machine.write_user(to, &out)?;
+            // As many names as can be written, whole.
+            let is_written = |&&(end, _): &&(usize, u64)| self.machine.write_user(to, &out[..end]).is_ok();
+            let (done, place_now) = match ends.iter().rev().find(is_written) {
+                Some(&last) => last,
+                None if ends.is_empty() => (0, *offset),
+                None => return Err(Errno::EFAULT),
+            };
             directory.note_read(self.clock());
             *offset = place_now;
-            Ok(out.len() as u64)
+            Ok(done as u64)
         })
     }
 }
