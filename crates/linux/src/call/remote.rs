@@ -54,7 +54,7 @@ impl<M: Machine> Linux<'_, M> {
         if own.here().is_none() || other.here().is_none() {
             return Ok(0);
         }
-        let process = self.processes.with(|all| all.get(&(pid as u32)).cloned()).ok_or(Errno::ESRCH)?;
+        let process = self.process_with(pid as u32).ok_or(Errno::ESRCH)?;
         if !self.may_look_into(thread, &process) {
             return Err(Errno::EPERM);
         }

@@ -386,6 +386,6 @@ impl<M: Machine> Linux<'_, M> {
         if pid == 0 {
             return Ok(thread.process.clone());
         }
-        self.processes.with(|all| all.get(&(pid as u32)).cloned()).ok_or(Errno::ESRCH)
+        self.process_with(pid as u32).ok_or(Errno::ESRCH)
     }
 }

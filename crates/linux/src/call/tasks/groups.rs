@@ -19,6 +19,10 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let process = self.process_of(thread, u64::from(pid as u32))?;
+        if pid as u32 != 0 && process.pid != pid as u32 {
+            // It is a thread's.
+            return Err(Errno::EINVAL);
+        }
         if pid as i32 > 0 && process.pid != me.pid && process.parent.load(Ordering::SeqCst) != me.pid {
             return Err(Errno::ESRCH);
         }

@@ -27,6 +27,10 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         let process = self.process_of(thread, pid)?;
+        if process.pid != pid as u32 {
+            // It is a thread's.
+            return Err(Errno::EINVAL);
+        }
         self.open_process(thread, &process, flags as u32)
     }
 
