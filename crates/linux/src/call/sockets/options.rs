@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use super::UNIX;
+use super::{INET, UNIX};
 use crate::connections;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
@@ -19,7 +19,7 @@ fn is_of_level(socket: &Socket, level: u64) -> bool {
     match (level as u32, socket.family) {
         (1, _) => true,
         (_, UNIX) => false,
-        (0 | 41, INET | INET6) => true,
+        (0, INET | INET6) | (41, INET6) => true,
         (6, INET | INET6) => socket.is_stream(),
         (17, INET | INET6) => !socket.is_stream(),
         (_, INET | INET6) => false,
