@@ -83,6 +83,8 @@ impl<M: Machine> Linux<'_, M> {
         let family = u16::try_from(family).map_err(|_| Errno::EAFNOSUPPORT)?;
         match (family, of, protocol as u32) {
             (UNIX, kind::STREAM | kind::PACKETS | kind::SEQUENCE, 0 | 1) => {}
+            // Raw ones of that kind are packets.
+            (UNIX, 3, 0 | 1) => return Ok((family, kind::PACKETS, flags)),
             (UNIX, kind::STREAM | kind::PACKETS | kind::SEQUENCE, _) => return Err(Errno::EPROTONOSUPPORT),
             (INET | INET6, kind::STREAM, 0 | 6) | (INET | INET6, kind::PACKETS, 0 | 17) => {}
             (INET | INET6, kind::STREAM | kind::PACKETS, _) => return Err(Errno::EPROTONOSUPPORT),
