@@ -386,8 +386,9 @@ pub struct State {
     pub names: Vec<Vec<u8>>,
     /// What it sent last came to nobody, and it has not heard of that.
     pub refused: bool,
-    /// It was given its address by its program.
+    /// It was given its address by its program; that is all of this machine.
     pub bound: bool,
+    pub anywhere: bool,
     /// Options that were set, by level and number: nothing else depends on them.
     pub options: BTreeMap<(u32, u32), Vec<u8>>,
     /// Whom it is connected to.
@@ -453,6 +454,7 @@ impl Socket {
             own,
             names: names_now,
             bound: false,
+            anywhere: false,
             refused: false,
             options,
             peer,
@@ -523,6 +525,21 @@ impl Socket {
     /// Whether that is so, for whoever asks.
     pub fn take_refusal(&self) -> bool {
         self.state.with(|state| core::mem::take(&mut state.refused))
+    }
+
+    /// It talks to nobody any more: it is where its program had it, or nowhere.
+    pub fn comes_apart(&self) {
+        let gone = self.state.with(|state| {
+            let mut own = state.own.to_vec();
+            if !state.bound {
+                own.truncate(2);
+            } else if state.anywhere {
+                own[4..].fill(0);
+            }
+            state.own = Arc::from(own);
+            if state.bound { Vec::new() } else { core::mem::take(&mut state.names) }
+        });
+        gone.iter().for_each(|name| self.names.take(name, self));
     }
 
     /// Whether bytes have no borders.

@@ -135,6 +135,18 @@ impl Names {
         free
     }
 
+    /// Takes a name from one that has it.
+    pub(super) fn take(&self, name: &[u8], socket: &Socket) {
+        self.all.with(|all| {
+            if let Some(holders) = all.get_mut(name) {
+                holders.retain(|holder| holder.is_there() && !core::ptr::eq(holder.socket.as_ptr(), socket));
+                if holders.is_empty() {
+                    all.remove(name);
+                }
+            }
+        });
+    }
+
     /// One that had this name is gone.
     pub(super) fn forget(&self, name: &[u8]) {
         self.all.with(|all| {

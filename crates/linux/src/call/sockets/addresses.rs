@@ -196,7 +196,10 @@ impl<M: Machine> Linux<'_, M> {
             };
             let mut own = address[..if family == INET { 16 } else { 28 }].to_vec();
             own[2..4].copy_from_slice(&port.to_be_bytes());
-            socket.state.with(|state| (state.own, state.bound) = (Arc::from(own), true));
+            let anywhere = is_any(host_of(&own).1);
+            socket.state.with(|state| {
+                (state.own, state.bound, state.anywhere) = (Arc::from(own), true, anywhere);
+            });
             return Ok(0);
         }
         match Self::unix_name(address) {
@@ -261,8 +264,8 @@ impl<M: Machine> Linux<'_, M> {
         })
     }
 
-    /// A socket of the network has an address from its first use on: of the kind to which it sends.
-    pub(super) fn give_port(&self, socket: &Arc<Socket>, to: &[u8]) -> Result<(), Errno> {
+    /// A socket of the network has an address from its first use on: of the kind to which it sends, once it talks to one alone.
+    pub(super) fn give_port(&self, socket: &Arc<Socket>, to: &[u8], connects: bool) -> Result<(), Errno> {
         if socket.family == UNIX || to.len() < 16 {
             return Ok(());
         }
@@ -270,6 +273,9 @@ impl<M: Machine> Linux<'_, M> {
             if socket.state.with(|state| !state.names.is_empty()) {
                 // Where it is now that it has somebody to talk to.
                 socket.state.with(|state| {
+                    if !connects {
+                        return;
+                    }
                     state.own = match state.bound {
                         true => where_found(&state.own, to),
                         false => opposite(socket.family, port_in(&state.own), to),
@@ -280,7 +286,9 @@ impl<M: Machine> Linux<'_, M> {
             let mut all = local(socket.family, 0).to_vec();
             all[4..].fill(0);
             let port = self.free_port(socket, &all)?;
-            socket.state.with(|state| state.own = opposite(socket.family, port, to));
+            all[2..4].copy_from_slice(&port.to_be_bytes());
+            let own = if connects { opposite(socket.family, port, to) } else { Arc::from(all) };
+            socket.state.with(|state| state.own = own);
             Ok(())
         })
     }

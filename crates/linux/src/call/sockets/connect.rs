@@ -8,6 +8,7 @@ use crate::connections::leads_nowhere;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
+use crate::network::port_in;
 use crate::open::flag;
 use crate::process::Thread;
 use crate::socket::{Inbox, Late, NOBODY, Peer, kind};
@@ -51,6 +52,8 @@ impl<M: Machine> Linux<'_, M> {
         if socket.kind == kind::PACKETS {
             let peer = match u16::from_le_bytes([address[0], address[1]]) {
                 0 => None,
+                // A port that there is not is nobody's.
+                _ if socket.family != UNIX && address.len() >= 16 && port_in(&address) == 0 => None,
                 _ => {
                     Some(match self.find_socket(thread, &socket, &address) {
                         Ok(found) => self.peer_at(&found, &address),
@@ -64,7 +67,11 @@ impl<M: Machine> Linux<'_, M> {
                     })
                 }
             };
-            self.give_port(&socket, &address)?;
+            if address[..2] != [0; 2] {
+                self.give_port(&socket, &address, true)?;
+            } else if socket.family != UNIX {
+                socket.comes_apart();
+            }
             let before = socket.state.with(|state| core::mem::replace(&mut state.peer, peer));
             drop(before);
             // Where it sends to now there may be room.
@@ -96,7 +103,7 @@ impl<M: Machine> Linux<'_, M> {
             Err(Errno::ECONNREFUSED) if goes_on => return refuse(),
             found => found?,
         };
-        self.give_port(&socket, &address)?;
+        self.give_port(&socket, &address, true)?;
         if Arc::ptr_eq(&listener, &socket) {
             return Err(Errno::ECONNREFUSED);
         }

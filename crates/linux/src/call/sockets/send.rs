@@ -4,12 +4,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::addresses::where_found;
 use super::{Extra, UNIX, message};
 use crate::call::transfer::Load;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
 use crate::machine::Machine;
-use crate::network::INET;
+use crate::network::{INET, port_in};
 use crate::open::{Open, flag};
 use crate::process::Thread;
 use crate::signal::number;
@@ -85,15 +86,23 @@ impl<M: Machine> Linux<'_, M> {
         if may_be_lost && socket.take_refusal() {
             return Err(Errno::ECONNREFUSED);
         }
+        let mut from_here = socket.own();
         let inbox: Arc<Inbox> = match to {
             Some(address) if !stream => {
+                if may_be_lost && address.len() >= 16 && port_in(&address) == 0 {
+                    return Err(Errno::EINVAL);
+                }
                 let found = self.find_socket(thread, socket, &address);
-                self.give_port(socket, &address)?;
+                self.give_port(socket, &address, false)?;
+                from_here = where_found(&socket.own(), &address);
                 match found {
                     Ok(found) => found.inbox.clone(),
                     Err(Errno::ECONNREFUSED) if may_be_lost => {
                         // Whoever is connected to nobody hears of that only if it wants to.
-                        if socket.is_set(0, HEARS_ERRORS[0]) || socket.is_set(41, HEARS_ERRORS[1]) {
+                        if socket.peer().is_some()
+                            || socket.is_set(0, HEARS_ERRORS[0])
+                            || socket.is_set(41, HEARS_ERRORS[1])
+                        {
                             socket.refuse();
                             self.changed(key_of(&*socket.inbox));
                         }
@@ -138,7 +147,7 @@ impl<M: Machine> Linux<'_, M> {
             true => process.owner.with(|owner| [process.pid, owner.users[0], owner.groups[0]]),
             false => Sender::UNKNOWN,
         };
-        let own = Sender { address: socket.own(), who: who.unwrap_or_else(me) };
+        let own = Sender { address: from_here, who: who.unwrap_or_else(me) };
         if !files.is_empty() {
             self.left.flights.send(&files);
         }
