@@ -83,6 +83,19 @@ static void places(void) {
     CHECK(utimensat(AT_FDCWD, "/tmp/exact/none", none, 0) == 0);
     FAILS(utimensat(AT_FDCWD, "/tmp/exact/none", one, 0), ENOENT);
     unlink(name), close(file), close(null), close(counter);
+    // As many names as there is room for that can be written.
+    char *pages = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int directory = open("/proc/self", O_RDONLY | O_DIRECTORY);
+    CHECK(munmap(pages + 4096, 4096) == 0);
+    long some = syscall(SYS_getdents64, directory, pages + 4096 - 100, 4096), all = some;
+    CHECK(some > 0 && some <= 100);
+    for (; some > 0; all += some) some = syscall(SYS_getdents64, directory, pages, 4096);
+    lseek(directory, 0, SEEK_SET);
+    for (; (some = syscall(SYS_getdents64, directory, pages, 4096)) > 0;) all -= some;
+    CHECK(some == 0 && all == 0);
+    lseek(directory, 0, SEEK_SET);
+    FAILS(syscall(SYS_getdents64, directory, pages, 0x80000000), EINVAL);
+    close(directory), munmap(pages, 4096);
 }
 
 static struct __user_cap_data_struct rights_now[2];
@@ -146,6 +159,13 @@ static int packets_at(struct sockaddr_in *at) {
     return made;
 }
 
+static struct sockaddr_in own_of(int socket) {
+    struct sockaddr_in own = {0};
+    socklen_t len = sizeof own;
+    CHECK(getsockname(socket, (void *)&own, &len) == 0);
+    return own;
+}
+
 static int events(int socket) {
     struct pollfd one = {socket, POLLIN | POLLOUT | POLLRDHUP, 0};
     return poll(&one, 1, 0) < 0 ? -1 : one.revents;
@@ -167,6 +187,27 @@ static void packets(void) {
     CHECK(connect(all[2], (void *)(where + 1), sizeof *where) == 0 && send(all[0], "e", 1, 0) == 1);
     FAILS(recv(all[0], &byte, 1, 0), ECONNREFUSED);
     for (int i = 0; i < 3; i++) close(all[i]);
+    // One that is connected hears that nobody is there, whomever it names; a port that there is not is nobody's.
+    all[0] = packets_at(where), all[1] = packets_at(where + 1), all[2] = socket(AF_INET, SOCK_DGRAM, 0);
+    CHECK(connect(all[0], (void *)(where + 1), sizeof *where) == 0 && close(all[1]) == 0 && sendto(all[0], "x", 1, 0, (void *)(where + 1), sizeof *where) == 1);
+    FAILS(recv(all[0], &byte, 1, 0), ECONNREFUSED);
+    where[2] = where[0], where[2].sin_port = 0;
+    FAILS(sendto(all[0], "x", 1, 0, (void *)(where + 2), sizeof *where), EINVAL);
+    // Where one is that its program has put nowhere: at a port once it sends, at an address as long as it is connected.
+    CHECK(sendto(all[2], "x", 1, 0, (void *)where, sizeof *where) == 1 && own_of(all[2]).sin_addr.s_addr == 0 && own_of(all[2]).sin_port != 0);
+    CHECK(connect(all[2], (void *)where, sizeof *where) == 0 && own_of(all[2]).sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+    struct sockaddr_in nobody = {.sin_family = AF_UNSPEC};
+    CHECK(connect(all[2], (void *)&nobody, sizeof nobody) == 0 && own_of(all[2]).sin_addr.s_addr == 0 && own_of(all[2]).sin_port == 0);
+    socklen_t len = sizeof *where;
+    CHECK(connect(all[2], (void *)(where + 2), len) == 0);
+    FAILS(getpeername(all[2], (void *)&nobody, &len), ENOTCONN);
+    int on = 1;
+    FAILS(setsockopt(all[2], IPPROTO_IPV6, IPV6_V6ONLY, &on, 4), ENOPROTOOPT);
+    close(all[0]), close(all[2]);
+    // Raw ones of the Unix kind are packets.
+    len = sizeof on;
+    CHECK(socketpair(AF_UNIX, SOCK_RAW, 0, pair) == 0 && getsockopt(pair[0], SOL_SOCKET, SO_TYPE, &on, &len) == 0 && on == SOCK_DGRAM);
+    close(pair[0]), close(pair[1]);
     // Nobody gets what is sent to one that hears no more; one that has closed both ways is hung up.
     CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0 && shutdown(pair[0], SHUT_RD) == 0);
     FAILS(send(pair[1], "x", 1, MSG_NOSIGNAL), EPIPE);
@@ -275,7 +316,12 @@ static void children(void) {
     CHILD({
         CHECK(pipe(pipes) == 0 && unshare(CLONE_VM | CLONE_SIGHAND | CLONE_THREAD) == 0);
         int thread = clone(stays, stack + sizeof stack, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD, pipes);
-        CHECK(thread > 0 && kill(thread, 0) == 0);
+        CHECK(thread > 0 && kill(thread, 0) == 0 && getpgid(thread) == getpgid(0) && getsid(thread) == getsid(0));
+        FAILS(setpgid(thread, 0), EINVAL);
+        CHECK(syscall(SYS_pidfd_open, thread, 0) == -1);
+        char from = 'f', to = 't';
+        struct iovec own = {&to, 1}, other = {&from, 1};
+        CHECK(process_vm_readv(thread, &own, 1, &other, 1, 0) == 1 && to == 'f');
         FAILS(unshare(CLONE_THREAD), EINVAL);
         FAILS(unshare(CLONE_VM), EINVAL);
         CHECK(unshare(CLONE_FS) == 0 && write(pipes[1], "x", 1) == 1);
