@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use super::{INET, UNIX};
+use super::UNIX;
 use crate::connections;
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
