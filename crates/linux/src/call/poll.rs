@@ -132,7 +132,12 @@ impl<M: Machine> Linux<'_, M> {
                 true => self.look_below(thread, open, depth - 1, looks),
                 false => (0, None),
             })),
-            Kind::Process(process) => some(process.ended.load(Ordering::SeqCst) != 0),
+            Kind::Process(process) => {
+                let ended = process.ended.load(Ordering::SeqCst) != 0;
+                // Whoever has waited for it has taken it away.
+                let gone = || self.processes.with(|all| !all.contains_key(&process.pid));
+                some(ended) | if ended && gone() { HANG_UP } else { 0 }
+            }
             Kind::Watches(watches) => some(watches.any()),
             Kind::Mailbox(mailbox) => {
                 let count = mailbox.len();
