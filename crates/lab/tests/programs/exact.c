@@ -307,7 +307,15 @@ static void children(void) {
     CHECK(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0 && info.si_status == 3);
     FAILS(waitid(P_PID, child, &info, WSTOPPED), ECHILD);
     FAILS(waitid(P_PID, child, &info, WCONTINUED | WNOHANG), ECHILD);
-    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(waitpid(child, &status, 0) == child && pipe(pipes) == 0);
+    // Whoever is not to wait for a process that is open hears so.
+    child = fork();
+    if (!child) _exit(stays(pipes));
+    int process = syscall(SYS_pidfd_open, child, O_NONBLOCK);
+    FAILS(waitid(P_PIDFD, process, &info, WEXITED), EAGAIN);
+    CHECK(waitid(P_PIDFD, process, &info, WEXITED | WNOHANG) == 0 && write(pipes[1], "x", 1) == 1 && fcntl(process, F_SETFL, 0) == 0);
+    CHECK(waitid(P_PIDFD, process, &info, WEXITED) == 0 && info.si_pid == child && close(process) == 0);
+    close(pipes[0]), close(pipes[1]);
     sigset_t one;
     sigemptyset(&one), sigaddset(&one, SIGUSR1), sigprocmask(SIG_BLOCK, &one, 0);
     siginfo_t with = {.si_signo = SIGUSR1, .si_code = SI_QUEUE, .si_errno = 77};

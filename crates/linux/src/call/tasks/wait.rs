@@ -219,7 +219,7 @@ impl<M: Machine> Linux<'_, M> {
             3 => self.process_behind(thread, id)?.pid as i32,
             _ => return Err(Errno::EINVAL),
         };
-        // Of a process as an open file, that says whether anybody waits.
+        // Of a process as an open file, that says whether anybody waits; who does not hears why.
         let waits = kind != 3 || !self.open_file(thread, id)?.has(flag::NO_WAIT);
         const WHAT: u64 = children::ENDED | children::STOPPED | children::GO_ON;
         let options = u64::from(options as u32);
