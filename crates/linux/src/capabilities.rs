@@ -13,12 +13,14 @@ pub(crate) const GIVES: u32 = 0;
 pub(crate) const OVERRIDES: u32 = 1;
 pub(crate) const READS: u32 = 2;
 pub(crate) const OWNS_FILES: u32 = 3;
-/// Who may become other users.
-pub(crate) const BECOMES: u32 = 7;
 /// Who may mark files as another group's.
 pub(crate) const KEEPS_MARKS: u32 = 4;
+/// Who may become other users.
+pub(crate) const BECOMES: u32 = 7;
 /// Who may have the ports of well-known services.
 pub(crate) const SERVES: u32 = 10;
+/// Who may have its paths begin elsewhere.
+pub(crate) const MOVES_ROOT: u32 = 18;
 /// Who may do what is only the owner's of a machine, be served before others, and take more than others: by their numbers.
 pub(crate) const OWNS: u32 = 21;
 pub(crate) const COMES_FIRST: u32 = 23;

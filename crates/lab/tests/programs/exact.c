@@ -121,6 +121,9 @@ static void rights(void) {
         FAILS(unlink("closed/new"), EACCES);
         CHECK(open("file", O_RDONLY) >= 0 && open("closed", O_RDONLY) >= 0 && access("file", W_OK) == 0);
         without(CAP_DAC_READ_SEARCH);
+        FAILS(chroot("closed"), EACCES);
+        without(CAP_SYS_CHROOT);
+        FAILS(chroot("."), EPERM);
         FAILS(open("file", O_RDONLY), EACCES);
         FAILS(open("closed/new", O_RDONLY), EACCES);
         CHECK(chown("file", 1234, 1234) == 0);

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use super::HERE;
 use super::watches::Reached;
-use crate::capabilities::MAKES_DEVICES;
+use crate::capabilities::{MAKES_DEVICES, MOVES_ROOT};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::machine::Machine;
@@ -275,7 +275,8 @@ impl<M: Machine> Linux<'_, M> {
         if !inode.is_directory() {
             return Err(Errno::ENOTDIR);
         }
-        if !thread.process.owner.with(|owner| owner.is_root()) {
+        self.may(thread, &inode, crate::rights::EXECUTE)?;
+        if !thread.process.owner.with(|owner| owner.may(MOVES_ROOT)) {
             return Err(Errno::EPERM);
         }
         thread.process.place.with(|place| place.root = inode);
