@@ -234,7 +234,8 @@ pub struct LruPages {
 /// How many pages reclaim can look at, of all nodes and groups. A sum of moments. Any context.
 #[unsafe(no_mangle)]
 pub extern "C" fn quietmm_lru_pages(mm: &Kernel, pages: &mut MaybeUninit<LruPages>) {
-    let quietmm::LruPages { inactive_anon, active_anon, inactive_file, active_file } = mm.mm().lru_pages();
+    let quietmm::LruPages { inactive_anon, active_anon, inactive_file, active_file } =
+        mm.mm().frames().lru_pages();
     pages.write(LruPages { inactive_anon, active_anon, inactive_file, active_file });
 }
 

@@ -76,6 +76,8 @@ impl<M: Machine> Linux<'_, M> {
         self.futexes.wake_heirs().iter().for_each(|sleeper| self.machine.wake(sleeper.key()));
         if last {
             self.end_process(process);
+        } else {
+            self.leave_children(thread);
         }
         self.settle();
         self.hear(thread);
@@ -96,6 +98,22 @@ impl<M: Machine> Linux<'_, M> {
         if !alone && self.machine.write_user(clear, &0_u32.to_le_bytes()).is_ok() {
             let word = self.futex_word(thread, clear, false);
             self.wake_futex(word, 1, u32::MAX);
+        }
+    }
+
+    /// What a thread has made that ends before its process is another's of that. Who wants to hear that its parent has ended does.
+    fn leave_children(&self, thread: &Thread) {
+        let pid = thread.process.pid;
+        let its = |child: &&Arc<Process>| {
+            child.parent.load(Ordering::SeqCst) == pid
+                && child.made_by.compare_exchange(thread.tid, pid, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        let all: Vec<_> = self.processes.with(|all| all.values().filter(its).cloned().collect());
+        for child in all {
+            let signal = child.with_parent.load(Ordering::Relaxed);
+            if signal != 0 && child.ended.load(Ordering::SeqCst) == 0 {
+                self.kill(&child, signal);
+            }
         }
     }
 

@@ -344,6 +344,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             spent: Default::default(),
             ends_with: AtomicU32::new(0),
             with_parent: AtomicU32::new(0),
+            made_by: AtomicU32::new(0),
             adjust: AtomicI32::new(0),
             used: Default::default(),
             limits_locks: AtomicBool::new(false),

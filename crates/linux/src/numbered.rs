@@ -94,7 +94,9 @@ impl<T> Numbered<T> {
         const CREATE: u64 = 0o1000;
         const EXCLUSIVE: u64 = 0o2000;
         let there = |table: &Table<T>| {
-            let (&id, found) = table.all.iter().find(|(_, other)| key != 0 && other.key == key)?;
+            // One without a key is nobody's to find, however many there are.
+            let all = if key == 0 { None } else { Some(&table.all) };
+            let (&id, found) = all?.iter().find(|(_, other)| other.key == key)?;
             let wanted = (flags >> 6 | flags >> 3 | flags) as u32 & (READ | WRITE);
             Some(match flags & CREATE == 0 || flags & EXCLUSIVE == 0 {
                 true => fits(&found.object).and_then(|()| found.rights.allow(who, wanted)).map(|()| id),

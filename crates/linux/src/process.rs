@@ -182,6 +182,8 @@ pub(crate) struct Process {
     pub ends_with: AtomicU32,
     /// The signal by which it hears that its parent has ended; 0 is none.
     pub with_parent: AtomicU32,
+    /// The thread that made it.
+    pub made_by: AtomicU32,
     /// By how many thousandths of all memory it is ended sooner, or later, than others when there is no more.
     pub adjust: AtomicI32,
     /// Whom it traces, and who traces it.

@@ -307,7 +307,7 @@ impl<M: Machine> Linux<'_, M> {
                 let swap = self.mm.swap().usage();
                 let (slots, left) = (swap.slots * 4, (swap.slots - swap.used.min(swap.slots)) * 4);
                 let dirty = self.mm.dirty_pages() * 4;
-                let lists = self.mm.lru_pages();
+                let lists = self.mm.frames().lru_pages();
                 let [idle, used] = [[lists.inactive_anon, lists.inactive_file], [lists.active_anon, lists.active_file]].map(|all| all.map(|pages| pages * 4));
                 let cached = lists.file() * 4;
                 // A part of what is cached is of use: half, but no more than a little of the memory.

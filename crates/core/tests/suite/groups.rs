@@ -59,7 +59,7 @@ fn a_group_is_charged_with_what_its_spaces_want_and_with_nothing_else() {
         assert_eq!((charged(mm, a), charged(mm, b)), (32 + TABLES - 1, 7 + TABLES - 1));
         // Whoever counts what there is to reclaim counts the lists of all.
         mm.drain_lru_batch();
-        assert_eq!(mm.lru_pages().inactive_anon, 32 + 32 + 7);
+        assert_eq!(mm.frames().lru_pages().inactive_anon, 32 + 32 + 7);
         mm.space(in_a).unmap(pages(AT, 30)).unwrap();
         assert_eq!(charged(mm, a), 2 + TABLES - 1);
         assert_eq!(mm.group(a).usage().unwrap().spaces, 1);

@@ -100,7 +100,7 @@ fn comes_back(hot: u64, between: u64) -> (u64, u64) {
         let before = counts(mm);
         assert_eq!(read(mm, id, page), Ok(0));
         let now = counts(mm);
-        let lists = mm.lru_pages();
+        let lists = mm.frames().lru_pages();
         assert!((hot..hot + 2).contains(&lists.active_file) && lists.inactive_file > 0, "{lists:?}");
         give_back(mm, all);
         sound(mm);
@@ -260,7 +260,7 @@ fn the_lists_are_counted_by_sort_and_by_use() {
         mm.swap().on(DEVICE, 512, 0).unwrap();
         let lists = || {
             mm.drain_lru_batches();
-            let all = mm.lru_pages();
+            let all = mm.frames().lru_pages();
             assert_eq!(all.file(), all.inactive_file + all.active_file);
             [all.inactive_anon, all.active_anon, all.inactive_file, all.active_file]
         };

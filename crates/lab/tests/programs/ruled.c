@@ -174,6 +174,22 @@ static void *rests(void *told) {
     for (;;) pause();
 }
 
+// A thread makes a child that is to end with it, and ends.
+static void *makes(void *child) {
+    int ends[2];
+    char byte;
+    if (pipe(ends)) return 0;
+    pid_t pid = fork();
+    if (!pid) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && write(ends[1], "x", 1) == 1)
+            for (;;) pause();
+        _exit(1);
+    }
+    if (read(ends[0], &byte, 1) == 1) *(pid_t *)child = pid;
+    close(ends[0]), close(ends[1]);
+    return 0;
+}
+
 static volatile int heard;
 static void hear(int signal) { heard = signal; }
 
@@ -200,6 +216,10 @@ static void signals(void) {
     FAILS(syscall(SYS_pidfd_send_signal, number, SIGKILL, &info, 0), EINVAL);
     CHECK(kill(pid, SIGKILL) == 0 && UNTIL(waitid(P_PIDFD, number, &info, WEXITED) == 0));
     close(number);
+    pthread_t maker;
+    pid_t child = 0;
+    CHECK(pthread_create(&maker, 0, makes, &child) == 0 && pthread_join(maker, 0) == 0 && child > 0);
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == SIGKILL);
     // What is usual for a child is what its parent has.
     CHECK(prctl(PR_SET_TIMERSLACK, 70000) == 0);
     if (!(pid = fork())) _exit(prctl(PR_SET_TIMERSLACK, 1000) || prctl(PR_SET_TIMERSLACK, 0) || prctl(PR_GET_TIMERSLACK) != 70000);

@@ -306,6 +306,7 @@ impl<M: Machine> Linux<'_, M> {
             spent: Default::default(),
             ends_with: AtomicU32::new(ask.ends_with),
             with_parent: AtomicU32::new(0),
+            made_by: AtomicU32::new(thread.tid),
             adjust: AtomicI32::new(parent.adjust.load(Ordering::Relaxed)),
             used: Default::default(),
             limits_locks: AtomicBool::new(parent.limits_locks.load(Ordering::Relaxed)),
