@@ -238,6 +238,9 @@ mod tests {
         assert_eq!(locks.wait(FILE, &third), Ok(()), "the first is in the way, and waits for nobody");
         locks.end(1);
         assert_eq!(locks.ends(FILE, &third), Err(Errno::EDEADLK));
+        assert_eq!(locks.ends(FILE, &second), Err(Errno::EDEADLK), "until the other hears of it");
+        locks.waits_no_more(FILE, &third);
+        assert_eq!(locks.ends(FILE, &second), Ok(()));
     }
 
     #[test]

@@ -29,9 +29,16 @@ impl<M: Machine> Linux<'_, M> {
             }
             let mut failed = None;
             let how = self.wait(thread, key_of(&self.locks), None, || {
-                let now = self.locks.with(|locks| match locks.lock(of, wanted)? {
-                    false if is_process => locks.ends(of, wanted).map(|()| false),
-                    now => Ok(now),
+                let now = self.locks.with(|locks| {
+                    let now = match locks.lock(of, wanted) {
+                        Ok(false) if is_process => locks.ends(of, wanted).map(|()| false),
+                        now => now,
+                    };
+                    // In the same step: of two in a circle one hears of it, and the other goes on to wait.
+                    if is_process && now.is_err() {
+                        locks.waits_no_more(of, wanted);
+                    }
+                    now
                 });
                 match now {
                     Ok(now) => taken = now,
@@ -39,7 +46,7 @@ impl<M: Machine> Linux<'_, M> {
                 }
                 taken || failed.is_some()
             });
-            if is_process {
+            if is_process && failed.is_none() {
                 self.locks.with(|locks| locks.waits_no_more(of, wanted));
             }
             if how != Waited::Ready {
