@@ -15,7 +15,8 @@ pub(crate) const READS: u32 = 2;
 pub(crate) const OWNS_FILES: u32 = 3;
 /// Who may mark files as another group's.
 pub(crate) const KEEPS_MARKS: u32 = 4;
-/// Who may become other users.
+/// Who may become other groups, and other users.
+pub(crate) const JOINS: u32 = 6;
 pub(crate) const BECOMES: u32 = 7;
 /// Who may have the ports of well-known services.
 pub(crate) const SERVES: u32 = 10;

@@ -177,12 +177,7 @@ impl Thread {
 impl<M: Machine> Linux<'_, M> {
     /// A thread by its number.
     pub(crate) fn thread_numbered(&self, tid: u32) -> Option<Arc<Thread>> {
-        let find = |process: &Arc<Process>| process.thread(tid);
-        let first = self.processes.with(|all| all.get(&tid).cloned());
-        first.as_ref().and_then(find).or_else(|| {
-            let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-            all.iter().find_map(find)
-        })
+        self.process_with(tid)?.thread(tid)
     }
 
     /// All threads that a process traces.

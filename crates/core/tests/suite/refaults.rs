@@ -138,6 +138,7 @@ fn a_page_from_swap_that_comes_back_soon_is_activated() {
             assert_eq!(read(mm, id, AT), Ok(AT));
             let now = counts(mm);
             assert_eq!((now.0 - before.0, now.1 - before.1), (1, activated), "{hot} hot pages");
+            assert_eq!(mm.frames().lru_pages().active_anon > 0, hot > 0);
             sound(mm);
             end(mm, &[keep[0], keep[1], id], &[DEVICE, 2]);
         });
@@ -266,8 +267,7 @@ fn the_lists_are_counted_by_sort_and_by_use() {
         };
         assert_eq!(lists(), [0; 4]);
         let (reader, _) = stream(mm, 64);
-        let read_all = || (AT..AT + 64).for_each(|page| assert_eq!(read(mm, reader, page), Ok(0)));
-        read_all();
+        (AT..AT + 64).for_each(|page| assert_eq!(read(mm, reader, page), Ok(0)));
         assert_eq!(lists(), [0, 0, 64, 0]);
         let id = anonymous(mm, 16);
         assert_eq!(lists(), [16, 0, 64, 0]);

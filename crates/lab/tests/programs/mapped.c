@@ -257,11 +257,33 @@ static void mapped(void) {
     munmap(at, 2 * PAGE);
 }
 
+// A line of what there is of memory, in KiB; -1: there is none.
+static long of_memory(const char *name) {
+    char line[128], format[64];
+    long found = -1;
+    FILE *info = fopen("/proc/meminfo", "r");
+    snprintf(format, sizeof format, "%s: %%ld kB", name);
+    while (info && found < 0 && fgets(line, sizeof line, info)) sscanf(line, format, &found);
+    if (info) fclose(info);
+    return found;
+}
+
+// Memory that holds what files say can be had, and is told as cached.
+static void cached(void) {
+    char some[65536];
+    int file = open("/proc/self/exe", O_RDONLY);
+    while (read(file, some, sizeof some) > 0) {}
+    close(file);
+    CHECK(of_memory("Cached") >= 256 && of_memory("MemAvailable") >= of_memory("Cached") / 4);
+    CHECK(of_memory("Active(file)") >= 0 && of_memory("Inactive(anon)") >= 0);
+    CHECK(of_memory("Active(file)") + of_memory("Inactive(file)") >= 256);
+}
+
 int main(int count, char **arguments) {
     signal(SIGSEGV, on);
     signal(SIGBUS, on);
     // The first one before there is memory that grows down to where something was.
-    const struct part parts[] = {{"stays so", stays_so}, {"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}, {"mapped", mapped}};
+    const struct part parts[] = {{"stays so", stays_so}, {"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}, {"mapped", mapped}, {"cached", cached}};
     PLAY(parts, count, arguments);
     return 0;
 }

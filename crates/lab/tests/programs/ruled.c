@@ -300,9 +300,22 @@ static void heard_of(void) {
     close(watches), close(file), rmdir("elsewhere");
 }
 
+// As many children at once as a machine with 256 MiB must have room for.
+static void crowd(void) {
+    int many = 0, status;
+    pid_t all[400], pid = 1;
+    while (many < 400 && (pid = fork()) > 0) all[many++] = pid;
+    if (!pid)
+        for (;;) pause();
+    CHECK(many == 400);
+    for (int i = 0; i < many; i++) CHECK(kill(all[i], SIGKILL) == 0 && waitpid(all[i], &status, 0) == all[i]);
+}
+
 int main(int count, char **arguments) {
     static const struct part parts[] = {{"locks", locks}, {"others", others}, {"places", places}, {"signals", signals},
                                         {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}};
+    static const struct part apart[] = {{"crowd", crowd}};
+    if (count > 1) PLAY(apart, count, arguments);
     PLAY(parts, count, arguments);
     return 0;
 }

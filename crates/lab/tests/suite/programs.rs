@@ -262,6 +262,10 @@ fn what_calls_keep_for_whom_it_is_meant_is_as_on_the_host() {
 #[ignore = "boots machines: scripts/test-metal"]
 fn what_others_may_not_and_who_asks_for_too_much_is_as_on_the_host() {
     no_check_fails("ruled");
+    // More memory is for more threads.
+    let scratch = Scratch::new("crowd");
+    let ran = boot(&format!("{} crowd", built("ruled", &scratch)), &["--cpus", "4", "--memory", "256M"]);
+    assert_eq!(text(&ran.stdout), "crowd: 0\n", "{}", text(&ran.stderr));
 }
 
 #[test]

@@ -320,11 +320,11 @@ impl<M: Machine> Linux<'_, M> {
         let found = match tid as u32 {
             0 => thread.robust.load(Ordering::SeqCst),
             tid => {
-                let process = self.process_with(tid).ok_or(Errno::ESRCH)?;
-                if !self.may_look_into(thread, &process) {
+                let target = self.thread_numbered(tid).ok_or(Errno::ESRCH)?;
+                if !self.may_look_into(thread, &target.process) {
                     return Err(Errno::EPERM);
                 }
-                process.thread(tid).ok_or(Errno::ESRCH)?.robust.load(Ordering::SeqCst)
+                target.robust.load(Ordering::SeqCst)
             }
         };
         self.machine.write_user(head, &found.to_le_bytes())?;

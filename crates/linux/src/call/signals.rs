@@ -231,12 +231,8 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     pub(crate) fn tgkill(&self, thread: &Thread, group: Option<u32>, tid: u32, signal: u32) -> Answer {
-        let all: alloc::vec::Vec<_> = self.processes.with(|all| match group {
-            Some(group) => all.get(&group).cloned().into_iter().collect(),
-            None => all.values().cloned().collect(),
-        });
-        let found = all.iter().find_map(|process| process.thread(tid));
-        let target: Arc<Thread> = found.ok_or(Errno::ESRCH)?;
+        let is_meant = |target: &Arc<Thread>| group.is_none_or(|group| target.process.pid == group);
+        let target = self.thread_numbered(tid).filter(is_meant).ok_or(Errno::ESRCH)?;
         if signal > number::LAST {
             return Err(Errno::EINVAL);
         }

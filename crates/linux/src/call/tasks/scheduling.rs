@@ -86,9 +86,7 @@ impl<M: Machine> Linux<'_, M> {
         if tid as i32 <= 0 {
             return Err(Errno::EINVAL);
         }
-        let all: alloc::vec::Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-        let find = |process: &Arc<Process>| process.thread(tid);
-        all.iter().find_map(find).map(Some).ok_or(Errno::ESRCH)
+        self.thread_numbered(tid).map(Some).ok_or(Errno::ESRCH)
     }
 
     pub(crate) fn get_affinity(&self, thread: &Thread, tid: u64, bytes: u64, to: u64) -> Answer {

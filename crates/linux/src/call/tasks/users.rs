@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use super::scheduling::{may_be_nice, may_serve};
+use crate::capabilities::{BECOMES, JOINS};
 use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::Pack;
@@ -27,8 +28,8 @@ impl Owner {
     /// It may be anybody.
     fn may_change(&self, which: Which) -> bool {
         let right = match which {
-            Which::User => 7,
-            Which::Group => 6,
+            Which::User => BECOMES,
+            Which::Group => JOINS,
         };
         self.may(right)
     }
