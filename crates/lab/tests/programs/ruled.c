@@ -76,34 +76,33 @@ static void locks(void) {
     close(file), unlink("locked");
 }
 
-// What somebody without rights finds in a directory of another's: 0, or the number of the line that was not so.
+// What somebody without rights finds in a directory of another's: how many checks failed.
 static int as_nobody(pid_t above, mqd_t queue) {
-#define SO(x) do { errno = 0; if (!(x)) return fprintf(stderr, "%s: not so (%s)\n", #x, strerror(errno)), 1; } while (0)
-#define REFUSED(x, error) SO((long)(x) == -1 && errno == (error))
+    wrong = 0;
     struct sched_param first = {1}, usual = {0};
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(1023), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     struct { void *head; } *head;
     cpu_set_t cpus;
     size_t len;
     struct stat is;
-    SO(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
-    REFUSED(sched_setscheduler(0, SCHED_FIFO, &first), EPERM);
-    REFUSED(sched_setparam(above, &usual), EPERM);
-    REFUSED(sched_setaffinity(above, sizeof cpus, &cpus), EPERM);
-    REFUSED(setpriority(PRIO_PROCESS, above, 5), EPERM);
-    REFUSED(setpriority(PRIO_PROCESS, 0, -1), EACCES);
-    SO(setpriority(PRIO_PROCESS, 0, 1) == 0);
-    REFUSED(syscall(SYS_get_robust_list, above, &head, &len), EPERM);
-    REFUSED(bind(socket(AF_INET, SOCK_STREAM, 0), (void *)&at, sizeof at), EACCES);
-    REFUSED(open("its", O_RDONLY | O_NOATIME), EPERM);
-    REFUSED(mknod("mine/zero", S_IFCHR | 0666, makedev(1, 5)), EPERM);
-    REFUSED(mq_unlink("/ruled"), EACCES);
-    REFUSED(mq_open("/ruled", O_RDONLY), EACCES);
+    CHECK(sched_getaffinity(0, sizeof cpus, &cpus) == 0);
+    FAILS(sched_setscheduler(0, SCHED_FIFO, &first), EPERM);
+    FAILS(sched_setparam(above, &usual), EPERM);
+    FAILS(sched_setaffinity(above, sizeof cpus, &cpus), EPERM);
+    FAILS(setpriority(PRIO_PROCESS, above, 5), EPERM);
+    FAILS(setpriority(PRIO_PROCESS, 0, -1), EACCES);
+    CHECK(setpriority(PRIO_PROCESS, 0, 1) == 0);
+    FAILS(syscall(SYS_get_robust_list, above, &head, &len), EPERM);
+    FAILS(bind(socket(AF_INET, SOCK_STREAM, 0), (void *)&at, sizeof at), EACCES);
+    FAILS(open("its", O_RDONLY | O_NOATIME), EPERM);
+    FAILS(mknod("mine/zero", S_IFCHR | 0666, makedev(1, 5)), EPERM);
+    FAILS(mq_unlink("/ruled"), EACCES);
+    FAILS(mq_open("/ruled", O_RDONLY), EACCES);
     int other = syscall(SYS_pidfd_open, above, 0);
-    REFUSED(syscall(SYS_pidfd_getfd, other, queue, 0), EPERM);
+    FAILS(syscall(SYS_pidfd_getfd, other, queue, 0), EPERM);
     // Of a group in which it is not.
-    SO(chmod("mine", 02755) == 0 && stat("mine", &is) == 0 && (is.st_mode & 07777) == 0755);
-    return 0;
+    CHECK(chmod("mine", 02755) == 0 && stat("mine", &is) == 0 && (is.st_mode & 07777) == 0755);
+    return wrong;
 }
 
 static void others(void) {
@@ -239,6 +238,9 @@ static void moved(void) {
     FAILS(vmsplice(ends[1], &bytes, 1, SPLICE_F_NONBLOCK), EAGAIN);
     CHECK(read(ends[0], large, sizeof large) == 65536);
     FAILS(vmsplice(event, &one, 1, 0), EBADF);
+    unsigned long context = 0;
+    FAILS(syscall(SYS_io_setup, -1, &context), EINVAL);
+    FAILS(syscall(SYS_io_cancel, 0, 0, 0), EFAULT);
     // That it cannot go there is said before anything is waited for.
     FAILS(splice(ends[0], 0, event, 0, 1, 0), EINVAL);
     CHECK(splice(zero, 0, more[1], 0, 8072, 0) == 8072 && read(more[0], large, sizeof large) == 8072 && !large[8071]);
