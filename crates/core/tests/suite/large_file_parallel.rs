@@ -62,6 +62,16 @@ fn came_and_went(mm: &Mm<'_>) -> bool {
     mm.counter(Counter::LargeCollapse) > 3 && mm.counter(Counter::LargeSplit) > 3
 }
 
+/// Pages that stay may have come to lie so that for ever no memory is free in a piece of the entry's size: they leave, and come anew where there is room.
+fn come_anew(mm: &Mm<'_>, shared: &Shared) {
+    for at in [LARGE, SMALL] {
+        let range = PageRange::new(PageNumber(at), ALL);
+        mm.space(shared.space).advise(range, Advice::PageOut).unwrap();
+    }
+    _ = mm.file(shared.file).write_back();
+    mm.file(shared.file).evict(0, ALL).unwrap();
+}
+
 fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
     let steps = if soaks() { 6000 } else { 1500 };
     let (machine, id, file) = (mm.platform(), shared.space, shared.file);
@@ -86,6 +96,9 @@ fn work(mm: &Mm<'_>, shared: &Shared, cpu: u16, cpus: u16) {
                     matches!(done, Ok(()) | Err(Error::NotCollapsible(_) | Error::OutOfMemory)),
                     "{done:?}"
                 );
+                if step > steps && done == Err(Error::OutOfMemory) {
+                    come_anew(mm, shared);
+                }
             }
             25..29 => mm.file(file).set_size(goes * PAGE_SIZE + random % 2 * 8).unwrap(),
             29..40 => mm.file(file).set_size(ALL * PAGE_SIZE).unwrap(),
