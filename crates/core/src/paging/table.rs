@@ -31,9 +31,7 @@ use crate::sync::{SpinGuard, full_fence};
 pub(crate) use count::{count, count_kernel, count_tables, each_span};
 pub(crate) use emptied::{Emptied, each_emptied};
 pub(crate) use spare::{make_spare, make_spares};
-pub(crate) use unhook::{
-    Unhooked, free_tables, free_unhooked, goes, goes_with_more, unhook, unhook_into, unhook_small,
-};
+pub(crate) use unhook::{Unhooked, free_tables, free_unhooked, goes, unhook, unhook_into, unhook_small};
 
 /// The level of the table to which the root's entries lead to: 3 is the root's own.
 const ROOT_LEVEL: u32 = 3;

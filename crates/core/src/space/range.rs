@@ -337,20 +337,24 @@ impl<'p, P: Platform> Manager<'p, P> {
         reason: FlushReason,
         work: &mut Work<'_, 'p, P>,
     ) {
-        let gap = self.gap_around(space, range);
-        if !table::goes(range, gap) {
-            return;
-        }
-        let tables = table::unhook(self, space.root(self.platform()), range, gap);
-        if tables.is_empty() {
-            return;
-        }
-        let mut gather = Gather::begin(self.platform(), space);
-        gather.add_tables(tables, range);
+        let Some(gather) = self.take_emptied(space, range) else { return };
         let flushed = gather.flush(self, id, reason, Rule::TablesAfterFlush);
         let mut gone = Gone::new();
         self.drop_tables(flushed, range, &mut gone, work);
         gone.free(self);
+    }
+
+    /// The first half of it: out of the tree they are, and the flush is owed. None if no table goes.
+    pub(super) fn take_emptied(&self, space: &'p SpaceState, range: PageRange) -> Option<Gather<'p>> {
+        let p = self.platform();
+        let gap = self.gap_around(space, range);
+        let tables = table::goes(range, gap).then(|| table::unhook(self, space.root(p), range, gap))?;
+        if tables.is_empty() {
+            return None;
+        }
+        let mut gather = Gather::begin(p, space);
+        gather.add_tables(tables, range);
+        Some(gather)
     }
 
     /// What is in the tables that stay. By whoever holds the VMAs alone, or while those of the range are leaving.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A VMA that is *leaving* holds its place: nothing is mapped there, no table on the way to it goes with another range, and to a fault it
-//! is not there. Whoever changes VMAs in any other way waits until none is leaving (`write_lock`).
+//! is not there. So a table under which several are leaving is the last one's, who unhooks it where the VMAs would go, and flushes once more before they do.
+//! Whoever changes VMAs in any other way waits until none is leaving (`write_lock`).
 
 use crate::Manager;
 use crate::addr::PageRange;
@@ -37,7 +38,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// was present, no table goes and nothing is deferred.
     ///
     /// Where others wait for the space's VMAs they have them during the flush; for all who unmap then one flush is made. Meanwhile the
-    /// range is still taken, and an access to it fails as one to what is not mapped.
+    /// range is still taken, and an access to it fails as one to what is not mapped. The last of several under a page table flushes once more, for that table.
     ///
     /// With `free=sweep` small anonymous pages cost none, unless a table goes: other CPUs may use them until their next sweep,
     /// and nobody else gets their frames or their addresses before that (INV-14).
@@ -119,7 +120,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// Whether a VMA is leaving in a range, or under a table that goes once both have left: the last to go takes that along.
+    /// Whether a VMA is leaving in a range.
     fn meets_what_leaves(&self, space: &SpaceState, range: PageRange, work: &mut Work<'_, 'p, P>) -> bool {
         let p = self.platform();
         if space.vmas.leaving.get(p) == 0 {
@@ -127,12 +128,10 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         let mut inside =
             self.vmas_from(space, range.start).take_while(|(_, vma)| vma.range(p).start < range.end());
-        let leaves = inside.any(|(_, vma)| {
+        inside.any(|(_, vma)| {
             work.did(cost::VMA);
             vma.is_leaving(p)
-        });
-        leaves
-            || table::goes_with_more(range, self.gap_around(space, range), self.gap_left_around(space, range))
+        })
     }
 
     /// Makes a range whole VMAs that can be left to themselves during the flush, if that is worth the trouble: somebody waits for the
@@ -180,7 +179,28 @@ impl<'p, P: Platform> Manager<'p, P> {
         let flushed = gather.flush_together(self, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
         let mut gone = Gone::new();
         self.drop_entries(space, range, &mut gone, work);
+        self.end_leaving((id, space), range, &mut gone, work);
+        self.drop_tables(flushed, range, &mut gone, work);
+        gone.free(self);
+    }
+
+    /// Takes VMAs out that are leaving, with nothing left in them. Tables on the way to them that others held, who have left meanwhile, go first: with a flush for
+    /// each of them at most, and so this calls itself no more often than there are such tables.
+    fn end_leaving(
+        &self,
+        (id, space): (SpaceId, &'p SpaceState),
+        range: PageRange,
+        gone: &mut Gone,
+        work: &mut Work<'_, 'p, P>,
+    ) {
+        let (p, leaving) = (self.platform(), &space.vmas.leaving);
         let vmas = space.vmas.lock.write(self);
+        if let Some(gather) = self.take_emptied(space, range) {
+            drop(vmas);
+            let flushed = gather.flush_together(self, id, FlushReason::Unmap, Rule::TablesAfterFlush);
+            self.end_leaving((id, space), range, gone, work);
+            return self.drop_tables(flushed, range, gone, work);
+        }
         self.cut_vmas(id, space, range, None, work);
         self.revoke(id, space, range, Revoked::All);
         let others = leaving.get(p) - 1;
@@ -190,8 +210,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         if awaited {
             p.wake(space.vmas.key());
         }
-        self.drop_tables(flushed, range, &mut gone, work);
-        gone.free(self);
     }
 
     /// Takes the entries of a range out, and the tables that go with it; what is owed for them. None if all was parked: nothing is

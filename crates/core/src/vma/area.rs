@@ -585,19 +585,6 @@ impl<'p, P: Platform> Manager<'p, P> {
         )
     }
 
-    /// What will lie between VMAs around `range`, which holds none then, when those that are leaving have left. Under the VMA lock.
-    pub(crate) fn gap_left_around(&self, space: &SpaceState, range: PageRange) -> PageRange {
-        let p = self.platform();
-        let mut gap = self.gap_around(space, range);
-        while let Some((_, vma)) = self.vma_before(space, gap.start).filter(|(_, vma)| vma.is_leaving(p)) {
-            gap = self.gap_around(space, vma.range(p).hull(gap));
-        }
-        while let Some((_, vma)) = self.vma_from(space, gap.end()).filter(|(_, vma)| vma.is_leaving(p)) {
-            gap = self.gap_around(space, gap.hull(vma.range(p)));
-        }
-        gap
-    }
-
     /// Takes `range` out of all VMAs, with nothing mapped in it any more. `spare` is the slot for the second half of
     /// the one that goes on at both ends. Under the VMA lock, held alone.
     pub(crate) fn cut_vmas(

@@ -61,16 +61,6 @@ pub(crate) fn goes(range: PageRange, gap: PageRange) -> bool {
         || ends.into_iter().any(|page| gap.covers(PageRange::new(page.large(), LARGE_PAGES)))
 }
 
-/// Whether a table on the way to an end of `range` leads to others than pages in `gap`, and to none but those in `wider`.
-pub(crate) fn goes_with_more(range: PageRange, gap: PageRange, wider: PageRange) -> bool {
-    let ends = [range.start, PageNumber(range.end().0 - 1)];
-    (1..=ROOT_LEVEL).any(|level| {
-        let span = 1u64 << (9 * level);
-        let under = ends.map(|page| PageRange::new(PageNumber(page.0 / span * span), span));
-        under.iter().any(|&under| wider.covers(under) && !gap.covers(under))
-    })
-}
-
 /// Takes every table on the way to `range` that leads to nothing but pages in `gap` out of the tree of `root`. By who
 /// has the VMAs alone, none of which lies in `gap` but those of `range`, which are being unmapped.
 pub(crate) fn unhook<P: Platform>(
