@@ -2,11 +2,16 @@
 
 use crate::machine;
 
-use machine::race::{at_every_touch, race};
-use machine::showing::{ANON, shared};
+use std::cell::Cell;
+use std::rc::Rc;
+
+use machine::race::{at, at_every_touch, race};
+use machine::showing::{ANON, frame, shared, two_nodes};
 use machine::swapping::{DEVICE, end, is_out, read, squeeze, swapping, write};
-use machine::{Host, Mm, Setup, bare, pages, settled};
-use quietmm::{Advice, Error, PageNumber, Prot, Rule, Space, SpaceId, Term, UserAccess};
+use machine::{Happened, Host, Mm, Setup, bare, pages, settled};
+use quietmm::{
+    Advice, Error, Event, NodeId, NodeSet, PageNumber, Prot, Rule, Space, SpaceId, Term, UserAccess,
+};
 
 /// The first page of a stack of two, where it may be 40.
 const STACK: u64 = 0x10100;
@@ -245,5 +250,39 @@ fn it_does_not_grow_where_a_program_only_says_that_it_wants_what_is_mapped() {
         space.populate(pages(STACK, 1), UserAccess::Write).unwrap();
         assert_eq!(space.populate(pages(STACK - 3, 5), UserAccess::Read), hole);
         assert_eq!(space.unmap(pages(STACK - 1, 1)), Err(Error::NotMapped(PageNumber(STACK - 1))));
+    });
+}
+
+/// A walk for a page of a stack has visited one space that shows it, and gives way; meanwhile the stack of the next one grows, and stands before where
+/// the walk has got to.
+#[test]
+fn a_stack_that_grows_before_a_walk_is_visited_all_the_same() {
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        let host = mm.platform();
+        let parent = stack(mm);
+        write(mm, parent, STACK, 1).unwrap();
+        let child = mm.space(parent).fork().unwrap();
+        mm.drain_lru_batch();
+        let here = NodeId(u16::from(frame(mm, parent, STACK).0 >= 0xfc00 + 2048));
+        let from = NodeSet::of(&[here]).unwrap();
+        host.forget();
+        let grown = Rc::new(Cell::new(None));
+        let grows = Rc::clone(&grown);
+        host.at_cond_resched(move |mm| {
+            let host = mm.platform();
+            let taken = host.count(|what| matches!(what, Happened::Event(Event::Unmapped { .. })));
+            // The parent's entry is out, and the child's is next.
+            if taken == 1 && grows.get().is_none() {
+                grows.set(Some(Ok(())));
+                grows.set(Some(host.on(1, || write(mm, child, STACK - 1, 2))));
+            }
+        });
+        let moved = mm.space(parent).migrate_all(pages(STACK, 1), from, NodeId(1 - here.0)).unwrap();
+        host.on_cond_resched.take();
+        assert_eq!(grown.get(), Some(Ok(())), "the walk gave way in the middle");
+        assert_eq!((moved.moved, moved.stayed), (1, 0), "one walk found all entries");
+        assert_eq!((read(mm, child, STACK), read(mm, child, STACK - 1)), (Ok(1), Ok(2)));
+        host.on(1, || mm.unload());
+        end(mm, &[parent, child], &[]);
     });
 }
