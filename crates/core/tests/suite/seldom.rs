@@ -10,8 +10,8 @@ use machine::{Host, Mm, Setup, bare, counted, give_back, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::event::Revoked;
 use quietmm::{
-    Advice, Config, Counter, Error, Frames, NodeId, NodePolicy, NodeSet, PageNumber, Prot, ReadAhead,
-    SpaceId, UserAccess,
+    Advice, Config, Counter, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber, Prot,
+    ReadAhead, SpaceId, UserAccess,
 };
 
 const NEAR: NodeId = NodeId(0);
@@ -345,6 +345,50 @@ fn pages_that_get_no_slot_for_the_way_stay_and_are_held_by_nobody() {
         sound(mm);
         machine::swapping::end(mm, &[id, child], &[]);
     });
+}
+
+/// Each page begins to look for a slot for the way at a place of its own. Those that all begin at the same one find others behind it, from the start again, and, with
+/// more than four CPUs, in the next cluster.
+#[test]
+fn pages_that_look_for_a_slot_at_the_same_place_find_one_elsewhere() {
+    const COUNT: u64 = 1400;
+    let first_clusters: fn(FrameNumber) -> bool = |n| n.0 / 512 % 2 == 0;
+    let last_slots: fn(FrameNumber) -> bool = |n| n.0 % 512 >= 384;
+    for (cpus, alike, least) in [(8, first_clusters, 512 + 64), (2, last_slots, 128 + 64)] {
+        at(&Setup { cpus, ..two_nodes() }, &swapping("linux"), None, |mm| {
+            let host = mm.platform();
+            let id = mapped(mm, ANON, COUNT);
+            write_all(mm, id, COUNT);
+            let own: Vec<_> = (AT..AT + COUNT).filter(|&page| alike(frame(mm, id, page))).collect();
+            assert!(own.len() > least, "{}", own.len());
+            for page in (AT..AT + COUNT).filter(|page| !own.contains(page)) {
+                mm.space(id).advise(pages(page, 1), Advice::Drop).unwrap();
+            }
+            let child = mm.space(id).fork().unwrap();
+            mm.space(child).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
+            host.on(1, || {
+                mm.space(child).switch_to().unwrap();
+                host.write(mm, child, TO, 1).unwrap();
+                host.watch(TO, 1, Box::new(|mm| mm.platform().stop()));
+            });
+            mm.drain_lru_batches();
+            let here = u16::from(frame(mm, id, own[0]).0 >= 0xfc00 + 2048);
+            host.place();
+            let protect = || mm.space(child).protect(pages(TO, 1), Prot::Read).unwrap();
+            let moved = host.aside(1, protect, |protects| {
+                assert!(host.resume_one(protects), "it has the VMAs alone, so its entries keep the slots");
+                host.watch_nothing();
+                mm.space(id).migrate_all(pages(AT, COUNT), anywhere(), NodeId(1 - here)).unwrap()
+            });
+            host.all_placed();
+            assert_eq!((moved.moved, moved.stayed), (own.len() as u64, 0), "{cpus} CPUs");
+            for space in [id, child] {
+                assert!(own.iter().all(|&page| read_in(mm, space, page) == Ok(page)));
+            }
+            sound(mm);
+            machine::swapping::end(mm, &[id, child], &[]);
+        });
+    }
 }
 
 /// Pages of files that are to stay in memory stay mapped: they do not move.
