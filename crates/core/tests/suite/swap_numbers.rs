@@ -6,10 +6,11 @@ use crate::machine;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use machine::race::{at_every_touch, race};
 use machine::swapping::{AT, anonymous, end, read, sound, squeeze, swapping, take_free};
-use machine::{Host, Mm, Setup, give_back, settled};
+use machine::{Host, Mm, Setup, give_back, pages, settled};
 use quietmm::platform::{BlockDevice, DeviceError, Store};
-use quietmm::{Error, FrameNumber};
+use quietmm::{Advice, Error, FrameNumber};
 
 /// Slots of a cluster, and clusters that devices may have: the last one that has a number is none of theirs.
 const CLUSTER: u64 = 512;
@@ -281,4 +282,25 @@ fn less_is_read_ahead_when_nobody_wants_it_any_more() {
         assert!(ahead(64..192, 8) <= 2, "now and then one is tried");
         end(mm, &[id], &[1]);
     });
+}
+
+/// A page is about to get a slot of a device that goes off at this moment. One that comes takes its place among the devices, with other numbers.
+#[test]
+fn a_page_gets_no_slot_of_a_device_that_has_gone_meanwhile() {
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        mm.swap().on(1, CLUSTER, 1).unwrap();
+        mm.swap().on(2, CLUSTER, 0).unwrap();
+        let id = anonymous(mm, 1);
+        mm.drain_lru_batch();
+        let goes = || mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+        let another = || {
+            mm.swap().off(1).unwrap();
+            mm.swap().on(3, 2 * CLUSTER, 1).unwrap();
+        };
+        race(mm, place, goes, another);
+        assert_eq!(read(mm, id, AT), Ok(AT));
+        end(mm, &[id], &[2, 3]);
+    });
+    assert!(cases.results.len() > 10, "{}", cases.results.len());
 }
