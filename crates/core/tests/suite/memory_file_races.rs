@@ -250,3 +250,27 @@ fn a_file_ends_while_its_pages_come_and_go() {
         }
     }
 }
+
+/// A fault has found a page in the cache of swap. Before it has the page its file lets go of it, the device goes off and comes back, and what the file has
+/// there since then goes to the same slot.
+#[test]
+fn a_page_that_was_found_in_a_slot_is_not_what_is_in_it_later() {
+    let cases = at_every_touch(&setup(2), &swapping("linux"), None, |mm, place| {
+        let (id, file) = written(mm, 512, 2);
+        squeeze(mm);
+        assert_eq!(in_swap(mm, file), 2);
+        // The first page lies beside the second.
+        assert_eq!(seen(mm, 0, id, AT + 1), Ok(AT + 1));
+        assert_eq!((in_swap(mm, file), mm.swap().usage().cached), (1, 1));
+        let second = || {
+            insist(mm, || mm.file(file).punch_hole(0, PAGE_SIZE));
+            off(mm);
+            insist(mm, || copy(mm, file, 0, 200).map(drop));
+            (0..2).for_each(|_| squeeze(mm));
+        };
+        race(mm, place, || insist(mm, || mm.platform().read(mm, id, AT).map(drop)), second);
+        assert_eq!((seen(mm, 0, id, AT), copied(mm, file, 0)), (Ok(200), Ok(200)));
+        end(mm, &[id], &[file]);
+    });
+    assert!(cases.results.len() > 10, "{}", cases.results.len());
+}
