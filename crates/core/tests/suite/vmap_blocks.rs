@@ -125,6 +125,25 @@ fn a_cpu_that_goes_offline_leaves_its_block_to_others() {
     });
 }
 
+/// Where no other CPU is online the last one has its blocks still when it is back.
+#[test]
+fn the_last_cpu_that_goes_offline_keeps_its_block() {
+    let host = host(2);
+    host.run(kernel("linux", 4096), |mm| {
+        let list = frames(mm, 2);
+        host.on(1, || mm.cpu_offline().unwrap());
+        let range = mm.vmap().map_ram(&list, RW).unwrap();
+        mm.cpu_offline().unwrap();
+        mm.cpu_online().unwrap();
+        let next = mm.vmap().map_ram(&list, RW).unwrap();
+        assert_eq!(next.start, range.end(), "the same block");
+        [range, next].into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
+        host.on(1, || mm.cpu_online().unwrap());
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
 /// One CPU unmaps a slot of a full block while another looks for room in it: one of the two stands still at a place. What is found afterwards
 /// waited for its flush: the CPU that had used it reads nothing that was there.
 fn slots_unmapped_while_others_look(policy: &str, unmaps_first: bool) -> usize {
