@@ -152,3 +152,20 @@ fn what_is_to_be_had_for_nothing_is_what_other_cpus_have_in_stock_too() {
         end(mm, &[id], &[]);
     });
 }
+
+/// A CPU takes a stock for as long as there is room for one of each CPU, and one more.
+#[test]
+fn a_stock_is_taken_where_there_is_room_for_all_cpus_just_so() {
+    const STOCK: u64 = 32;
+    for (limit, stocks) in [(1 + 3 * STOCK, true), (3 * STOCK, false)] {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+            let group = mm.create_group(limit).unwrap();
+            let id = space_in(mm, Some(group), 1);
+            write(mm, id, AT, 1).unwrap();
+            let usage = mm.group(group).usage().unwrap();
+            assert_eq!(usage.stocked > 0, stocks, "{usage:?}");
+            sound(mm);
+        });
+    }
+}
