@@ -375,6 +375,26 @@ fn pages_are_read_ahead_and_those_that_nobody_wants_cost_no_write() {
     });
 }
 
+/// What is read with a page becomes twice as much while that is wanted, and half as much where it is not: not one page at once.
+#[test]
+fn what_is_read_ahead_doubles_and_halves() {
+    let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+    host.run(swapping("linux"), |mm| {
+        let id = written(mm, 128);
+        squeeze(mm);
+        let reads = |page: u64| {
+            let before = mm.counter(Counter::PswpIn);
+            assert_eq!(read(mm, id, AT + page), Ok(AT + page));
+            mm.counter(Counter::PswpIn) - before
+        };
+        let first: Vec<_> = (0..8).map(reads).filter(|&pages| pages > 0).collect();
+        assert_eq!(first.iter().sum::<u64>(), 8);
+        let far: Vec<_> = [24, 48, 72, 96, 120].map(reads).into();
+        assert_eq!((first, far), (vec![2, 2, 4], vec![8, 4, 2, 1, 1]));
+        sound(mm);
+    });
+}
+
 #[test]
 fn a_page_that_was_read_ahead_counts_once_however_many_want_it() {
     let host = Host::new(Setup { frames: 1024, ..Setup::default() });
