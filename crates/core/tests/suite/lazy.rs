@@ -8,10 +8,11 @@ use crate::machine;
 
 use machine::race::{at_every_touch, at_places, every_third, race};
 use machine::showing::two_nodes;
-use machine::swapping::{AT, anonymous, is_out, sound, squeeze, swapping, written};
+use machine::swapping::{AT, anonymous, is_out, sound, squeeze, swapping, take_free, written};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
 use quietmm::{
-    Advice, Backing, Counter, Error, NodeId, NodeSet, PageNumber, Prot, Rule, SpaceId, Term, UserAccess,
+    Advice, Backing, Counter, Error, FrameNumber, NodeId, NodeSet, PageNumber, Prot, Rule, SpaceId, Term,
+    UserAccess,
 };
 
 const POLICIES: [&str; 4] = ["linux", "vanilla", "quiet", "linux+unmap=batch-clean"];
@@ -447,5 +448,33 @@ fn what_becomes_lazy_while_it_moves_and_is_written_again_is_wanted() {
         });
         assert!(cases.results.len() > 300, "{}", cases.results.len());
         assert_eq!(cases.count(|sound| !sound), 0, "{policy}");
+    }
+}
+
+/// Where a block of memory is emptied, what is not wanted any more is dropped, and not moved.
+#[test]
+fn what_is_not_wanted_does_not_move() {
+    const LAST: FrameNumber = FrameNumber(0x10800);
+    for lazy in [true, false] {
+        let host = Host::new(Setup::default());
+        host.run(swapping("linux"), |mm| {
+            // With tables for the pages that come into the block.
+            let id = anonymous(mm, 1);
+            mm.space(id).map(pages(AT + 1, 16), Backing::Anonymous, Prot::ReadWrite).unwrap();
+            let (last, others): (Vec<_>, Vec<_>) =
+                take_free(mm).into_iter().partition(|frames| frames.first() >= LAST);
+            give_back(mm, last);
+            (AT + 1..AT + 17).for_each(|page| host.write(mm, id, page, page).unwrap());
+            give_back(mm, others);
+            mm.drain_lru_batch();
+            if lazy {
+                free(mm, id, AT + 1, 16);
+            }
+            let leaving = mm.frames().begin_offline(LAST).unwrap();
+            mm.frames().bring_online(mm.frames().finish_offline(leaving).unwrap());
+            let counts = [Counter::LazyFreed, Counter::PgMigrated].map(|counter| mm.counter(counter));
+            assert_eq!(counts, if lazy { [16, 0] } else { [0, 16] });
+            sound(mm);
+        });
     }
 }
