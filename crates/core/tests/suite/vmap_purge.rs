@@ -433,3 +433,73 @@ fn frames_that_wait_are_those_of_all_cpus() {
         });
     }
 }
+
+/// Sweeps begin as four pages wait on one of two CPUs, and may take a second.
+fn sweeping() -> Config {
+    const SECOND: u64 = 1_000_000_000;
+    Config { vmap_lazy: Some(8), sweep_deadline: SECOND, ..kernel("vanilla+drain=remote+vmap=sweep", 4096) }
+}
+
+/// How long a sweep has taken counts from its own beginning: nobody hastens it because the last one is long ago.
+#[test]
+fn a_sweep_is_late_by_its_own_beginning() {
+    let host = host(2);
+    host.run(sweeping(), |mm| {
+        let list = frames(mm, 1);
+        let once = || mm.vmap().unmap(mm.vmap().map(&[list[0]; 4], BARE, RW).unwrap().start).unwrap();
+        once();
+        ticks(mm, &[0, 1, 0]);
+        assert_eq!(counted(mm, Counter::KernelSweeps), 1);
+        host.clock.set(10_000_000_000);
+        once();
+        ticks(mm, &[0]);
+        assert_eq!(counted(mm, Counter::VmapPurgeWanted), 0, "it has just begun");
+        host.clock.set(12_000_000_000);
+        ticks(mm, &[0]);
+        assert_eq!(counted(mm, Counter::VmapPurgeWanted), 1);
+        mm.vmap().purger().unwrap();
+        assert_eq!(counted(mm, Counter::KernelSweepForced), 1);
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+/// The purger is woken each time that there is something for it to free.
+#[test]
+fn a_purger_that_was_served_is_woken_again() {
+    let host = host(2);
+    host.run(sweeping(), |mm| {
+        for nth in 1..=3 {
+            let range = mm.vmap().alloc(4, BARE, RW).unwrap();
+            mm.vmap().free(range.start).unwrap();
+            ticks(mm, &[0, 1, 0]);
+            assert_eq!(counted(mm, Counter::VmapPurgeWanted), nth);
+            mm.vmap().purger().unwrap();
+            assert_eq!(mm.vmap().waits().unwrap().frames, 0);
+        }
+    });
+}
+
+/// Frames that wait for a sweep are fewer than begin one, and as many as reclaim looks at in a batch. Where memory is short it begins, and nobody is interrupted while there are pages to be had.
+#[test]
+fn a_sweep_begins_for_frames_that_wait_where_memory_is_short() {
+    let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+    host.run(Config { vmap_lazy: Some(400), ..sweeping() }, |mm| {
+        let (id, file) = (mm.create_space().unwrap(), mm.create_file(64).unwrap());
+        mm.space(id).map(pages(0x1000, 64), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
+        mm.space(id).switch_to().unwrap();
+        (0x1000..0x1040).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
+        mm.unload();
+        mm.drain_lru_batch();
+        let range = mm.vmap().alloc(100, BARE, RW).unwrap();
+        let held = take_free(mm);
+        mm.vmap().free(range.start).unwrap();
+        ticks(mm, &[0, 1, 0]);
+        assert_eq!(counted(mm, Counter::KernelSweeps), 0, "it is not enough");
+        machine::swapping::reclaim(mm);
+        assert_eq!(mm.vmap().waits().unwrap().frames, 100);
+        ticks(mm, &[0, 1, 0]);
+        assert_eq!((counted(mm, Counter::KernelSweeps), counted(mm, Counter::KernelSweepForced)), (1, 0));
+        give_back(mm, held);
+    });
+}
