@@ -336,6 +336,27 @@ fn a_device_that_takes_nothing_is_not_asked_for_every_page_by_every_writer() {
     });
 }
 
+/// Who is at the limit, and finds that a device takes nothing, asks it for no more than one batch.
+#[test]
+fn who_finds_that_a_device_takes_nothing_looks_no_further() {
+    static TRIES: AtomicUsize = AtomicUsize::new(0);
+    const MANY: u64 = 128;
+    let host = Host::new(setup());
+    host.run(limit(MANY), |mm| {
+        let file = mm.create_file(MANY + 1).unwrap();
+        host.refuse_writes.set(Some(|_, _| {
+            TRIES.fetch_add(1, Relaxed);
+            Some(DeviceError::Failed)
+        }));
+        (0..MANY).for_each(|page| write(mm, file, page, 1));
+        assert_eq!((TRIES.load(Relaxed), mm.dirty_pages()), (0, MANY));
+        write(mm, file, MANY, 1);
+        assert_eq!((TRIES.load(Relaxed), mm.dirty_pages()), (32, MANY + 1));
+        host.refuse_writes.set(None);
+        assert_eq!(mm.file(file).write_back(), Ok(MANY + 1));
+    });
+}
+
 #[test]
 fn settings_that_contradict_each_other_are_refused() {
     let host = Host::new(setup());
