@@ -152,6 +152,7 @@ fn another_space_that_wants_it_large_has_it_by_one_fault() {
         mm.space(other).advise(pages(LARGE, PAGES), Advice::Drop).unwrap();
         write(mm, other, LARGE + 7, 70).unwrap();
         assert_eq!((read(mm, other, LARGE + 7), is_large(mm, other)), (Ok(70), false));
+        assert_eq!(counted(mm, Counter::LargeFault), 1, "it was not large for a moment");
         // Where they do not lie so, they come one by one.
         let elsewhere = mm.create_file(PAGES).unwrap();
         mm.space(other).unmap(pages(LARGE, PAGES + 8)).unwrap();
@@ -668,4 +669,27 @@ fn who_shows_a_piece_while_another_shows_something_beside_it_loses_nothing() {
         mm.file(other).destroy().unwrap();
         end(mm, &[first], one);
     });
+}
+
+/// Pages on their way to a list move too: one's own cost nobody an interrupt, and those of others one.
+#[test]
+fn pages_on_their_way_to_a_list_come_to_lie_in_the_piece_too() {
+    for other in [false, true] {
+        let host = Host::new(setup(2));
+        host.run(Config { lru_batch: 15, ..config("linux") }, |mm| {
+            let file = mm.create_file(PAGES + 8).unwrap();
+            for page in (0..PAGES + 8).rev() {
+                let cpu = u16::from(other && page == 5);
+                let word = page + 1;
+                let write = || mm.file(file).write(page * PAGE_SIZE, &word.to_ne_bytes());
+                assert_eq!(host.on(cpu, write), Ok(8));
+            }
+            let id = showing(mm, shared(file), Prot::Read);
+            host.forget();
+            assert_eq!(collapse(mm, id), Ok(()));
+            assert_eq!(host.interrupts(), usize::from(other));
+            assert!(is_large(mm, id) && holds(mm, id));
+            end(mm, &[id], file);
+        });
+    }
 }
