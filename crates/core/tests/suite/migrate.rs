@@ -618,3 +618,61 @@ fn pages_that_move_stay_charged_to_their_group() {
         sound(mm);
     });
 }
+
+/// On which list a page is moves with it.
+#[test]
+fn pages_move_to_the_like_of_the_list_that_they_were_on() {
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = mapped(mm, ANON, COUNT);
+        write_all(mm, id, COUNT);
+        let child = mm.space(id).fork().unwrap();
+        let all_read = || {
+            for space in [child, id] {
+                (AT..AT + COUNT).for_each(|page| assert_eq!(read_in(mm, space, page), Ok(page)));
+            }
+            mm.drain_lru_batch();
+        };
+        for _ in 0..16 {
+            all_read();
+            let held = take_free(mm);
+            machine::swapping::reclaim(mm);
+            give_back(mm, held);
+        }
+        all_read();
+        let lists = mm.frames().lru_pages();
+        assert!(lists.active_anon > 0, "{lists:?}");
+        for to in [FAR, NEAR] {
+            assert_eq!(mm.space(id).migrate_all(pages(AT, COUNT), anywhere(), to).unwrap().stayed, 0);
+            assert!((AT..AT + COUNT).all(|page| node(mm, child, page) == to));
+            assert_eq!(mm.frames().lru_pages(), lists);
+        }
+        machine::swapping::end(mm, &[id, child], &[DEVICE]);
+    });
+}
+
+/// A page of swap that nothing shows yet moves out of a block of memory, and is one that was read ahead still.
+#[test]
+fn a_page_of_swap_that_moves_was_read_ahead() {
+    const LAST: FrameNumber = FrameNumber(0x10800);
+    let host = machine::Host::new(machine::Setup::default());
+    host.run(swapping("linux"), |mm| {
+        let id = machine::swapping::written(mm, 512, 2);
+        let at = machine::swapping::AT;
+        squeeze(mm);
+        let (last, others): (Vec<_>, Vec<_>) =
+            take_free(mm).into_iter().partition(|frames| frames.first() >= LAST);
+        give_back(mm, last);
+        // The first page comes with the second.
+        assert_eq!(host.read(mm, id, at + 1), Ok(at + 1));
+        assert_eq!((counted(mm, Counter::SwapRa), counted(mm, Counter::SwapRaHit)), (1, 0));
+        give_back(mm, others);
+        mm.drain_lru_batch();
+        let leaving = mm.frames().begin_offline(LAST).unwrap();
+        mm.frames().bring_online(mm.frames().finish_offline(leaving).unwrap());
+        assert_eq!(counted(mm, Counter::PgMigrated), 2);
+        assert_eq!(host.read(mm, id, at), Ok(at));
+        assert_eq!((counted(mm, Counter::PswpIn), counted(mm, Counter::SwapRaHit)), (2, 1));
+        machine::swapping::end(mm, &[id], &[DEVICE]);
+    });
+}
