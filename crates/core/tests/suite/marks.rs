@@ -122,6 +122,47 @@ fn a_kswapd_takes_nothing_for_another_node() {
     });
 }
 
+/// It looks for pages where one frame is missing to the high mark, and for none where that is reached.
+#[test]
+fn a_kswapd_looks_for_pages_below_the_high_mark_and_not_at_it() {
+    for (free, looks) in [(451, true), (452, false)] {
+        let host = Host::new(two_nodes());
+        host.run(Config { min_free: Some(600), ..bare("linux") }, |mm| {
+            let _ = machine::flushing::cached(mm, 8, &[0]);
+            let (far, mut near): (Vec<_>, Vec<_>) =
+                take_free(mm).into_iter().partition(|frames| frames.first() >= SECOND_NODE);
+            // Of the other node as many are left as are below half its min mark.
+            let most = usize::try_from(free + 150 - mm.frames().available()).unwrap();
+            give_back(mm, near.drain(..most).collect());
+            mm.kswapd(NodeId(0)).unwrap();
+            assert_eq!(mm.counter(Counter::PgScanKswapd) > 0, looks, "{free} are free");
+            give_back(mm, near);
+            give_back(mm, far);
+        });
+    }
+}
+
+/// Who wants a frame while it is at work wakes it no more.
+#[test]
+fn a_kswapd_that_is_at_work_is_not_woken() {
+    let host = Host::new(Setup::default());
+    host.run(Config { min_free: Some(600), ..bare("linux") }, |mm| {
+        let _ = machine::flushing::cached(mm, 64, &[0]);
+        let held = take_free(mm);
+        assert_eq!(mm.counter(Counter::KswapdWoken), 1);
+        host.at_cond_resched(|mm| {
+            if let Ok(one) = mm.frames().alloc(0, AllocFrom::NOW) {
+                mm.frames().free(one);
+            }
+        });
+        mm.kswapd(NodeId(0)).unwrap();
+        host.on_cond_resched.take();
+        assert!(mm.counter(Counter::PgScanKswapd) > 0);
+        assert_eq!(mm.counter(Counter::KswapdWoken), 1);
+        give_back(mm, held);
+    });
+}
+
 /// As many pages of files as of programs' own, none of them looked at yet: the first batch is of files, and the next one of the others.
 #[test]
 fn who_was_looked_at_less_is_looked_at_first() {
@@ -148,5 +189,46 @@ fn who_was_looked_at_less_is_looked_at_first() {
         assert_eq!(left(), (28, 28));
         give_back(mm, held);
         end(mm, &[id], &[DEVICE]);
+    });
+}
+
+/// What is to leave a node goes to a slower one only where that is not short: from when it was below its low mark on until it is above its high one. Its `kswapd`
+/// hears of it.
+#[test]
+fn nothing_is_demoted_to_a_node_that_is_short() {
+    const NEAR: NodeId = NodeId(0);
+    const FAR: NodeId = NodeId(1);
+    let host = Host::new(two_nodes());
+    host.run(Config { min_free: Some(600), ..swapping("linux") }, |mm| {
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+        let id = mapped(mm, ANON, 16);
+        let only = NodePolicy::Bind(NodeSet::of(&[NEAR]).unwrap());
+        mm.space(id).set_node_policy(pages(AT, 16), only).unwrap();
+        write_all(mm, id, 8);
+        mm.drain_lru_batch();
+        mm.space(id).advise(pages(AT, 8), Advice::Cold).unwrap();
+        let (mut far, mut near): (Vec<_>, Vec<_>) =
+            take_free(mm).into_iter().partition(|frames| frames.first() >= SECOND_NODE);
+        give_back(mm, near.drain(..200).collect());
+        // Both were woken.
+        mm.kswapd(NEAR).unwrap();
+        mm.kswapd(FAR).unwrap();
+        // A page more on the near node, which is short: how many are woken until its `kswapd` has done what it can.
+        let woken = |page: u64| {
+            let before = mm.counter(Counter::KswapdWoken);
+            host.write(mm, id, AT + 8 + page, 1).unwrap();
+            mm.kswapd(NEAR).unwrap();
+            mm.counter(Counter::KswapdWoken) - before
+        };
+        assert_eq!((woken(0), mm.counter(Counter::PgDemoted)), (2, 0), "nothing is free there");
+        mm.kswapd(FAR).unwrap();
+        // 376 frames are below the low mark, and 452 below the high one.
+        give_back(mm, far.drain(..260).collect());
+        assert_eq!((woken(1), mm.counter(Counter::PgDemoted)), (2, 0), "it is short still");
+        give_back(mm, far);
+        assert_eq!(woken(2), 1);
+        assert!(mm.counter(Counter::PgDemoted) >= 8);
+        give_back(mm, near);
+        end(mm, &[id], &[]);
     });
 }
