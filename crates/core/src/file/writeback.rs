@@ -163,11 +163,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         let mm = self;
         let _scope = charge(mm.platform(), Scope::WriteBack);
         let file = mm.find_file(id)?;
-        let (mut looked, mut ended, mut dirty) = (FrameVec::new(), false, FrameVec::new());
+        let (mut looked, mut dirty) = (FrameVec::new(), FrameVec::new());
         let make_clean = |batch: &UnmapBatch<'_, '_, P>| {
             let pages = *at..file.pages(mm.platform()).min(end);
             *at = mm.ref_next_few_cached(id.slot(), pages, TOGETHER, &mut looked);
-            ended = mm.find_file(id).is_err();
+            let ended = mm.find_file(id).is_err();
             for &n in looked.as_slice() {
                 if ended {
                     // Perhaps another file's page: this one's were all let go before.
@@ -205,7 +205,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         });
         mm.pageout_ends(writing);
         // It may have ended since that look: what it had then was dropped, unless this has it.
-        if ended || writing == 0 && mm.find_file(id).is_err() {
+        if writing == 0 && mm.find_file(id).is_err() {
             return Err(Error::NoSuchFile);
         }
         Ok(Round { written, failed, was_last: looked.as_slice().len() < TOGETHER })
