@@ -1,5 +1,5 @@
 // What calls say exactly: of bytes that went before the way was closed, of places that no number says, of rights that were given up, of packets of others, of
-// who is at the other end, of children that have ended. A line for each part with how many checks failed.
+// who is at the other end, of children that have ended, of what there is to read. A line for each part with how many checks failed.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -339,6 +340,30 @@ static void children(void) {
     });
 }
 
+// What there is to read comes, and is not waited for by who does not; a word of 32 bits has no more.
+static void words(void) {
+    static char much[1 << 17], back[1 << 17];
+    int pipes[2], pair[2], from = memfd_create("from", 0), to = memfd_create("to", 0), timer = timerfd_create(CLOCK_MONOTONIC, 0);
+    CHECK(pipe(pipes) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && timer >= 0);
+    memset(much, 'x', sizeof much);
+    CHECK(fcntl(pipes[0], F_SETPIPE_SZ, sizeof much) == sizeof much && write(pipes[1], much, sizeof much) == sizeof much);
+    CHECK(read(pipes[0], back, sizeof back) == sizeof back && memcmp(much, back, sizeof back) == 0);
+    CHECK(write(pipes[1], much, 70000) == 70000 && read(pipes[0], back, sizeof back) == 70000);
+    // Some Linux knows nothing of that where it is no file.
+    struct iovec place = {back, 5};
+    CHECK(preadv2(pipes[0], &place, 1, -1, RWF_NOWAIT) == -1 && (errno == EAGAIN || errno == EOPNOTSUPP));
+    CHECK(preadv2(pair[0], &place, 1, -1, RWF_NOWAIT) == -1 && (errno == EAGAIN || errno == EOPNOTSUPP));
+    CHECK(preadv2(timer, &place, 1, -1, RWF_NOWAIT) == -1);
+    long above = 5l << 32;
+    off_t at = 3;
+    CHECK(write(from, "foobarbaz", 9) == 9 && syscall(SYS_copy_file_range, from, &at, to, 0, 3l, above) == 3 && at == 6);
+    CHECK(pread(to, back, 9, 0) == 3 && memcmp(back, "bar", 3) == 0);
+    CHECK(syscall(SYS_splice, from, &at, pipes[1], 0, 3l, above) == 3 && at == 9 && read(pipes[0], back, 9) == 3 && memcmp(back, "baz", 3) == 0);
+    CHECK(syscall(SYS_preadv2, from, &place, 1l, 0l, 0l, above) == 5 && syscall(SYS_pwritev2, to, &place, 1l, 0l, 0l, above) == 5);
+    for (int i = 0; i < 2; i++) close(pipes[i]), close(pair[i]);
+    close(from), close(to), close(timer);
+}
+
 static volatile int deep;
 static void falls(int signal) {
     if (deep++ < 1000) raise(signal);
@@ -361,7 +386,7 @@ static void stacks(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -85,9 +85,11 @@ pub fn call<M: Machine>(
         n::preadv => linux.read(thread, a, &linux.vectors(b, c)?, Some(d)),
         n::pwritev => linux.write(thread, a, &linux.vectors(b, c)?, Some(d)),
         // How urgent it is, and that it reaches the disk: nothing outlives the machine.
-        n::preadv2 if f & !0xf != 0 => Err(Errno::EOPNOTSUPP),
-        n::pwritev2 if f & !0x7 != 0 && f & !0x17 == 0 => linux.append(thread, a, &linux.vectors(b, c)?, d),
-        n::pwritev2 if f & !0x7 != 0 => Err(Errno::EOPNOTSUPP),
+        n::preadv2 if f as u32 & !0xf != 0 => Err(Errno::EOPNOTSUPP),
+        n::pwritev2 if f as u32 & !0x7 != 0 && f as u32 & !0x17 == 0 => {
+            linux.append(thread, a, &linux.vectors(b, c)?, d)
+        }
+        n::pwritev2 if f as u32 & !0x7 != 0 => Err(Errno::EOPNOTSUPP),
         n::preadv2 => linux.read_as(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d), f),
         n::pwritev2 => linux.write(thread, a, &linux.vectors(b, c)?, (d != u64::MAX).then_some(d)),
         n::sendfile => linux.sendfile(thread, all),

@@ -208,7 +208,7 @@ impl<M: Machine> Linux<'_, M> {
         };
         let (a, b) = (start(&from, places[0]), start(&to, places[1]));
         let overlap = a < b.saturating_add(bytes) && b < a.saturating_add(bytes);
-        if flags != 0 || Arc::ptr_eq(target, source) && overlap {
+        if flags as u32 != 0 || Arc::ptr_eq(target, source) && overlap {
             return Err(Errno::EINVAL);
         }
         self.carry_at(thread, (&from, &to), [from_at, to_at], bytes)
@@ -229,7 +229,7 @@ impl<M: Machine> Linux<'_, M> {
         if !from.may_read() || !to.may_write() {
             return Err(Errno::EBADF);
         }
-        if flags & !15 != 0 || Arc::ptr_eq(&source, &target) {
+        if flags as u32 & !15 != 0 || Arc::ptr_eq(&source, &target) {
             return Err(Errno::EINVAL);
         }
         if bytes == 0 {
@@ -279,7 +279,7 @@ impl<M: Machine> Linux<'_, M> {
         const NO_WAIT: u64 = 2;
         let open = self.open_used(thread, number)?;
         let mut vectors = self.vectors(from, count)?;
-        if flags & !15 != 0 {
+        if flags as u32 & !15 != 0 {
             return Err(Errno::EINVAL);
         }
         let (pipe, way) = match &open.kind {
@@ -323,7 +323,7 @@ impl<M: Machine> Linux<'_, M> {
         if !from.may_read() || !to.may_write() {
             return Err(Errno::EBADF);
         }
-        if flags & !15 != 0 || source.is_none() && target.is_none() || to.has(flag::APPEND) {
+        if flags as u32 & !15 != 0 || source.is_none() && target.is_none() || to.has(flag::APPEND) {
             return Err(Errno::EINVAL);
         }
         if let (Some(source), Some(target)) = (&source, &target)

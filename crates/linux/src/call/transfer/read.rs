@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 
 use super::as_far_as;
+use crate::call::poll::event::{ERROR, HANG_UP, IN};
 use crate::epoll::Looks;
 use crate::errno::{Answer, Errno};
 use crate::kernel::{AGAIN, Linux, Waited};
@@ -26,8 +27,15 @@ impl<M: Machine> Linux<'_, M> {
         const NO_WAIT: u64 = 8;
         if flags & NO_WAIT != 0 && at.is_none() {
             let open = self.open_used(thread, number)?;
-            let waits = open.flows() || matches!(open.kind, Kind::Event(_));
-            if waits && open.may_read() && self.look(thread, &open, &Looks::default()).0 == 0 {
+            let waits = open.flows()
+                || matches!(
+                    open.kind,
+                    Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_)
+                )
+                || matches!(open.kind, Kind::Master(..) | Kind::Slave(..));
+            // That it could be written to says nothing of what there is to read.
+            let found = self.look(thread, &open, &Looks::default()).0 & (IN | ERROR | HANG_UP);
+            if waits && open.may_read() && found == 0 {
                 return Err(Errno::EAGAIN);
             }
         }
@@ -218,14 +226,33 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn read_pipe(&self, thread: &Thread, open: &Open, end: &End, to: u64, bytes: u64) -> Answer {
-        let mut buffer = alloc::vec![0; (bytes as usize).min(self.piece())];
-        let count = self.take_from_pipe(thread, open, end, &mut buffer)?;
-        let Err(error) = self.machine.write_user(to, &buffer[..count]) else { return Ok(count as u64) };
-        // What finds no place stays there.
-        let part = as_far_as(count, |bytes| self.machine.write_user(to, &buffer[..bytes]).is_ok());
-        end.pipe.give_back(&buffer[part..count]);
-        self.changed(key_of(&*end.pipe));
-        if part > 0 { Ok(part as u64) } else { Err(error) }
+        let mut done = 0;
+        // It may hold more than goes in one piece.
+        while done < bytes && !(done > 0 && (end.pipe.is_empty() || thread.is_dying())) {
+            let mut buffer = alloc::vec![0; ((bytes - done) as usize).min(self.piece())];
+            let count = if done == 0 {
+                self.take_from_pipe(thread, open, end, &mut buffer)?
+            } else {
+                // Whoever has got something waits for no more, though another was faster.
+                let Done::Bytes(count) = end.pipe.read(&mut buffer) else { break };
+                self.changed(key_of(&*end.pipe));
+                count
+            };
+            if let Err(error) = self.machine.write_user(to + done, &buffer[..count]) {
+                // What finds no place stays there.
+                let part =
+                    as_far_as(count, |bytes| self.machine.write_user(to + done, &buffer[..bytes]).is_ok());
+                end.pipe.give_back(&buffer[part..count]);
+                self.changed(key_of(&*end.pipe));
+                done += part as u64;
+                return if done > 0 { Ok(done) } else { Err(error) };
+            }
+            done += count as u64;
+            if count < buffer.len() {
+                break;
+            }
+        }
+        Ok(done)
     }
 
     /// Takes bytes out of a pipe, once there are any.
