@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -364,6 +366,36 @@ static void words(void) {
     close(from), close(to), close(timer);
 }
 
+// Whether this is a Linux before 6.10.
+static int is_old(void) {
+    struct utsname name;
+    int version = 0, part = 0;
+    return uname(&name) == 0 && sscanf(name.release, "%d.%d", &version, &part) == 2 && version * 100 + part < 610;
+}
+
+// The next that was told of what is watched; 0: nothing.
+static unsigned told(int watches) {
+    struct inotify_event event;
+    return read(watches, &event, sizeof event) == sizeof event ? event.mask : 0;
+}
+
+// Whoever watches hears of an open file before it is cut, and of a time as of what it is the time of.
+static void watched(void) {
+    char name[] = "watched.XXXXXX";
+    int file = mkstemp(name), watches = inotify_init1(IN_NONBLOCK);
+    CHECK(write(file, "words", 5) == 5 && inotify_add_watch(watches, name, IN_ALL_EVENTS) > 0);
+    struct timespec read_at[2] = {{7, 7}, {0, UTIME_OMIT}}, written_at[2] = {{0, UTIME_OMIT}, {8, 8}}, both[2] = {{7, 7}, {8, 8}};
+    CHECK(futimens(file, read_at) == 0 && told(watches) == IN_ACCESS);
+    CHECK(futimens(file, written_at) == 0 && told(watches) == IN_MODIFY);
+    CHECK(futimens(file, both) == 0 && told(watches) == IN_ATTRIB && told(watches) == 0);
+    int again = open(name, O_WRONLY | O_TRUNC);
+    unsigned first = told(watches), second = told(watches);
+    // Before 6.10 Linux told of the cut first.
+    CHECK(first == IN_OPEN ? second == IN_MODIFY : second == IN_OPEN && first == IN_MODIFY && is_old());
+    CHECK(told(watches) == 0 && close(again) == 0 && told(watches) == IN_CLOSE_WRITE);
+    close(file), close(watches), unlink(name);
+}
+
 static volatile int deep;
 static void falls(int signal) {
     if (deep++ < 1000) raise(signal);
@@ -386,7 +418,7 @@ static void stacks(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -149,18 +149,21 @@ impl<M: Machine> Linux<'_, M> {
             _ => self.open_inode(thread, inode, flags, path::whole(&found))?,
         };
         opened.above.with(|kept| *kept = Some(Arc::downgrade(&above)));
-        if flags & flag::TRUNCATE != 0
-            && !made
-            && let Kind::File(inode) = &opened.kind
-            && let Some(reached) = Reached::of(&opened)
-        {
-            if inode.uses.runs() {
-                return Err(Errno::ETXTBSY);
-            }
-            self.set_len(thread, &reached, 0)?;
+        let cut = match &opened.kind {
+            Kind::File(inode) if flags & flag::TRUNCATE != 0 && !made => Some(inode),
+            _ => None,
+        };
+        if cut.is_some_and(|inode| inode.uses.runs()) {
+            return Err(Errno::ETXTBSY);
         }
         if flags & flag::PATH == 0 {
             self.happened_to(&opened, event::OPEN);
+        }
+        // It is open before it is cut, for who watches.
+        if cut.is_some()
+            && let Some(reached) = Reached::of(&opened)
+        {
+            self.set_len(thread, &reached, 0)?;
         }
         let cloexec = flags & flag::CLOSE_ON_EXEC != 0;
         thread.process.files.with(|files| files.add(opened, cloexec, 0))

@@ -159,7 +159,13 @@ impl<M: Machine> Linux<'_, M> {
                 new.into_iter().for_each(|new| time.store(new, Ordering::Relaxed));
             }
             inode.changed.store(now, Ordering::Relaxed);
-            self.happened_at(reached, event::ATTRIBUTES);
+            // Whoever says one of the two says that it was read, or written.
+            let what = match new {
+                [Some(_), None] => event::ACCESS,
+                [None, Some(_)] => event::MODIFY,
+                _ => event::ATTRIBUTES,
+            };
+            self.happened_at(reached, what);
             Ok(0)
         };
         if path == 0 || flags & EMPTY_PATH != 0 && self.load_path(path)?.is_empty() {
