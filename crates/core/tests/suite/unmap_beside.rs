@@ -178,6 +178,26 @@ parts!(
     ]
 );
 
+/// Two unmaps under one table, under which CPU 1 walks to where nothing is, before both have left: how many tables are freed under it.
+fn walked_under(broken: Option<Rule>) -> Cases<u32> {
+    at_every_touch(&setup(), &bare("linux"), broken, |mm, place| {
+        let (host, id) = (mm.platform(), cached(mm, &[AT, AT + 2]));
+        let unmap = |at| mm.space(id).unmap(pages(at, 2)).unwrap();
+        let walks = || assert_eq!(host.try_read(AT + 100), None);
+        beside((mm, id), place, || unmap(AT), || unmap(AT + 2), walks);
+        leaves(mm);
+        mm.space(id).destroy().unwrap();
+        host.stale.take()
+    })
+}
+
+#[test]
+fn a_table_that_the_last_takes_along_is_flushed_once_more() {
+    let cases = walked_under(None);
+    assert_eq!(cases.count(|&stale| stale > 0), 0, "{:?}", cases.results);
+    assert!(walked_under(Some(Rule::TablesAfterFlush)).count(|&stale| stale > 0) > 0);
+}
+
 #[test]
 fn what_leaves_is_told_of_once() {
     let host = Host::new(setup());
