@@ -10,8 +10,8 @@ use machine::{Host, Mm, Setup, bare, counted, give_back, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::event::Revoked;
 use quietmm::{
-    Advice, Config, Counter, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber, Prot,
-    ReadAhead, SpaceId, UserAccess,
+    Advice, Config, Counter, Error, FrameNumber, Frames, Migrated, NodeId, NodePolicy, NodeSet, PageNumber,
+    Prot, ReadAhead, SpaceId, UserAccess,
 };
 
 const NEAR: NodeId = NodeId(0);
@@ -312,32 +312,37 @@ fn a_first_copy_for_which_there_is_no_frame_keeps_nothing() {
     });
 }
 
+/// All pages of a space, and of a child of it, move away from the node of one of them, while CPU 1 has the child's VMAs alone: its entries keep the slots for the way.
+fn moved_beside_a_child(mm: &Mm<'_>, id: SpaceId, one: u64, count: u64) -> (SpaceId, Migrated) {
+    let (host, child) = (mm.platform(), mm.space(id).fork().unwrap());
+    mm.space(child).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
+    host.on(1, || {
+        mm.space(child).switch_to().unwrap();
+        host.write(mm, child, TO, 1).unwrap();
+        host.watch(TO, 1, Box::new(|mm| mm.platform().stop()));
+    });
+    mm.drain_lru_batches();
+    let here = u16::from(frame(mm, id, one).0 >= 0xfc00 + 2048);
+    host.place();
+    let protect = || mm.space(child).protect(pages(TO, 1), Prot::Read).unwrap();
+    let moved = host.aside(1, protect, |protects| {
+        assert!(host.resume_one(protects), "it has the VMAs alone");
+        host.watch_nothing();
+        mm.space(id).migrate_all(pages(AT, count), anywhere(), NodeId(1 - here)).unwrap()
+    });
+    host.all_placed();
+    (child, moved)
+}
+
 /// More pages move than there are slots for the way, while another space that shows them too lets nobody in: its entries keep the slots. Those that are left
 /// over stay where they are, and nobody holds them for it.
 #[test]
 fn pages_that_get_no_slot_for_the_way_stay_and_are_held_by_nobody() {
     const COUNT: u64 = 560;
     at(&two_nodes(), &swapping("linux"), None, |mm| {
-        let host = mm.platform();
         let id = mapped(mm, ANON, COUNT);
         write_all(mm, id, COUNT);
-        let child = mm.space(id).fork().unwrap();
-        mm.space(child).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
-        host.on(1, || {
-            mm.space(child).switch_to().unwrap();
-            host.write(mm, child, TO, 1).unwrap();
-            host.watch(TO, 1, Box::new(|mm| mm.platform().stop()));
-        });
-        mm.drain_lru_batches();
-        let here = u16::from(frame(mm, id, AT).0 >= 0xfc00 + 2048);
-        host.place();
-        let protect = || mm.space(child).protect(pages(TO, 1), Prot::Read).unwrap();
-        let moved = host.aside(1, protect, |protects| {
-            assert!(host.resume_one(protects), "it has the VMAs alone");
-            host.watch_nothing();
-            mm.space(id).migrate_all(pages(AT, COUNT), anywhere(), NodeId(1 - here)).unwrap()
-        });
-        host.all_placed();
+        let (child, moved) = moved_beside_a_child(mm, id, AT, COUNT);
         assert!(moved.moved >= TABLE - 64 && moved.stayed >= COUNT - TABLE, "{moved:?}");
         for space in [id, child] {
             assert!((AT..AT + COUNT).all(|page| read_in(mm, space, page) == Ok(page)));
@@ -356,7 +361,6 @@ fn pages_that_look_for_a_slot_at_the_same_place_find_one_elsewhere() {
     let last_slots: fn(FrameNumber) -> bool = |n| n.0 % 512 >= 384;
     for (cpus, alike, least) in [(8, first_clusters, 512 + 64), (2, last_slots, 128 + 64)] {
         at(&Setup { cpus, ..two_nodes() }, &swapping("linux"), None, |mm| {
-            let host = mm.platform();
             let id = mapped(mm, ANON, COUNT);
             write_all(mm, id, COUNT);
             let own: Vec<_> = (AT..AT + COUNT).filter(|&page| alike(frame(mm, id, page))).collect();
@@ -364,23 +368,7 @@ fn pages_that_look_for_a_slot_at_the_same_place_find_one_elsewhere() {
             for page in (AT..AT + COUNT).filter(|page| !own.contains(page)) {
                 mm.space(id).advise(pages(page, 1), Advice::Drop).unwrap();
             }
-            let child = mm.space(id).fork().unwrap();
-            mm.space(child).map(pages(TO, 1), ANON, Prot::ReadWrite).unwrap();
-            host.on(1, || {
-                mm.space(child).switch_to().unwrap();
-                host.write(mm, child, TO, 1).unwrap();
-                host.watch(TO, 1, Box::new(|mm| mm.platform().stop()));
-            });
-            mm.drain_lru_batches();
-            let here = u16::from(frame(mm, id, own[0]).0 >= 0xfc00 + 2048);
-            host.place();
-            let protect = || mm.space(child).protect(pages(TO, 1), Prot::Read).unwrap();
-            let moved = host.aside(1, protect, |protects| {
-                assert!(host.resume_one(protects), "it has the VMAs alone, so its entries keep the slots");
-                host.watch_nothing();
-                mm.space(id).migrate_all(pages(AT, COUNT), anywhere(), NodeId(1 - here)).unwrap()
-            });
-            host.all_placed();
+            let (child, moved) = moved_beside_a_child(mm, id, own[0], COUNT);
             assert_eq!((moved.moved, moved.stayed), (own.len() as u64, 0), "{cpus} CPUs");
             for space in [id, child] {
                 assert!(own.iter().all(|&page| read_in(mm, space, page) == Ok(page)));
