@@ -107,24 +107,16 @@ fn what_swaps_has_a_disk() {
 #[test]
 #[ignore = "boots machines: scripts/test-metal"]
 fn a_flush_that_is_left_out_is_seen_on_metal_too() {
-    let args = [
-        "boot",
-        "churn",
-        "--cpus",
-        "4",
-        "--memory",
-        "64M",
-        "--policies",
-        "linux",
-        "--accel",
-        "icount",
-        "--period",
-        "211",
-    ];
-    let broken = only(&boot(&[&args[..], &["--break", "clean-protects", "--json"]].concat()));
-    assert_ne!(broken["runs"][0]["end"], "well", "{broken}");
+    let churn = "boot churn --cpus 4 --memory 64M --policies linux --accel icount --period";
+    let words = |period| churn.split(' ').chain([period]).collect::<Vec<_>>();
+    // Where timers interrupt decides whether one run sees it: any other order of instructions is another chance.
+    let is_seen = |period| {
+        let broken = only(&boot(&[&words(period)[..], &["--break", "clean-protects", "--json"]].concat()));
+        broken["runs"][0]["end"] != "well"
+    };
+    assert!(["199", "211", "223"].into_iter().any(is_seen));
     // The control: with all rules kept it ends well, or the command would fail.
-    boot(&args);
+    boot(&words("211"));
 }
 
 #[test]
