@@ -4,10 +4,10 @@ use crate::machine;
 
 use std::cell::{Cell, RefCell};
 
-use machine::Setup;
 use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel, next};
 use machine::race::{at_every_touch, race};
-use quietmm::{Error, PageRange, VmapPlace};
+use machine::{Mm, Setup};
+use quietmm::{Error, FrameNumber, PageRange, VmapPlace};
 
 #[test]
 fn small_maps_come_from_a_block_of_each_cpu() {
@@ -105,6 +105,16 @@ fn a_map_finds_room_in_whatever_block_there_is() {
     });
 }
 
+/// The next pages come behind `range`, in the same block; CPU 1 is offline, and comes back.
+fn goes_on(mm: &Mm<'_>, range: PageRange, list: Vec<FrameNumber>) {
+    let next = mm.vmap().map_ram(&list, RW).unwrap();
+    assert_eq!(next.start, range.end(), "the same block");
+    [range, next].into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
+    mm.platform().on(1, || mm.cpu_online().unwrap());
+    mm.vmap().unmap_aliases().unwrap();
+    free(mm, list);
+}
+
 #[test]
 fn a_cpu_that_goes_offline_leaves_its_block_to_others() {
     let host = host(2);
@@ -116,12 +126,7 @@ fn a_cpu_that_goes_offline_leaves_its_block_to_others() {
             range
         });
         assert_eq!(mm.validate().broken, None);
-        let next = mm.vmap().map_ram(&list, RW).unwrap();
-        assert_eq!(next.start, range.end(), "the same block");
-        [range, next].into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
-        host.on(1, || mm.cpu_online().unwrap());
-        mm.vmap().unmap_aliases().unwrap();
-        free(mm, list);
+        goes_on(mm, range, list);
     });
 }
 
@@ -135,12 +140,7 @@ fn the_last_cpu_that_goes_offline_keeps_its_block() {
         let range = mm.vmap().map_ram(&list, RW).unwrap();
         mm.cpu_offline().unwrap();
         mm.cpu_online().unwrap();
-        let next = mm.vmap().map_ram(&list, RW).unwrap();
-        assert_eq!(next.start, range.end(), "the same block");
-        [range, next].into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
-        host.on(1, || mm.cpu_online().unwrap());
-        mm.vmap().unmap_aliases().unwrap();
-        free(mm, list);
+        goes_on(mm, range, list);
     });
 }
 
