@@ -30,12 +30,16 @@ impl<M: Machine> Linux<'_, M> {
             let waits = open.flows()
                 || matches!(
                     open.kind,
-                    Kind::Event(_) | Kind::Timer(..) | Kind::Signals(_) | Kind::Watches(_)
-                )
-                || matches!(open.kind, Kind::Master(..) | Kind::Slave(..));
+                    Kind::Event(_)
+                        | Kind::Timer(..)
+                        | Kind::Signals(_)
+                        | Kind::Watches(_)
+                        | Kind::Master(..)
+                        | Kind::Slave(..)
+                );
             // That it could be written to says nothing of what there is to read.
-            let found = self.look(thread, &open, &Looks::default()).0 & (IN | ERROR | HANG_UP);
-            if waits && open.may_read() && found == 0 {
+            let found = || self.look(thread, &open, &Looks::default()).0 & (IN | ERROR | HANG_UP);
+            if waits && open.may_read() && found() == 0 {
                 return Err(Errno::EAGAIN);
             }
         }
@@ -248,6 +252,7 @@ impl<M: Machine> Linux<'_, M> {
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             done += count as u64;
+            // That was all there was, or the end.
             if count < buffer.len() {
                 break;
             }
