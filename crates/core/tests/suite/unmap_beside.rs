@@ -6,7 +6,7 @@ use crate::revoked::told;
 use std::cell::Cell;
 
 use machine::race::{Cases, Place, at_every_touch, every_third};
-use machine::showing::{ANON, AT};
+use machine::showing::{ANON, AT, shared};
 use machine::swapping::{DEVICE, is_out, squeeze, swapping, take_free};
 use machine::{Host, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::event::Revoked;
@@ -196,6 +196,40 @@ fn a_table_that_the_last_takes_along_is_flushed_once_more() {
     let cases = walked_under(None);
     assert_eq!(cases.count(|&stale| stale > 0), 0, "{:?}", cases.results);
     assert!(walked_under(Some(Rule::TablesAfterFlush)).count(|&stale| stale > 0) > 0);
+}
+
+/// CPU 1 cuts a page off a file, and stands still in the middle of it; CPU 0 unmaps that page, and its table, as far as it can, alone or while CPU 2 waits for the
+/// VMAs. That whoever walks there touches no table that is free is a law of the machine's.
+#[test]
+fn a_table_goes_once_no_reverse_map_leads_to_it() {
+    for awaited in [false, true] {
+        let cases = at_every_touch(&setup(), &bare("linux"), None, |mm, place| {
+            let Place::Touch(n) = place else { panic!("{place:?}") };
+            let (host, id, file) = (mm.platform(), cached(mm, &[FAR]), mm.create_file(1).unwrap());
+            mm.space(id).map(pages(AT, 1), shared(file), Prot::ReadWrite).unwrap();
+            assert_eq!(host.read(mm, id, AT), Ok(0));
+            host.place();
+            host.at_touch(1, n, stop);
+            let walks = || mm.file(file).punch_hole(0, 4096).unwrap();
+            let unmaps = || mm.space(id).unmap(pages(AT, 1)).unwrap();
+            let waits = || awaited.then(maps(mm, id, APART)).unwrap_or_default();
+            host.aside(1, walks, |walker| {
+                host.resume_one(walker);
+                host.at_touch(0, ALONE, stop);
+                host.aside(2, waits, |waits| {
+                    host.aside(0, unmaps, |unmapper| {
+                        let all = [unmapper, waits, unmapper, walker];
+                        while all.map(|aside| host.resume_one(aside)).contains(&true) {}
+                    })
+                })
+            });
+            let standing = host.all_placed();
+            leaves(mm);
+            assert_eq!(settled(mm).broken, None);
+            standing
+        });
+        assert!(cases.count(|&standing| standing) > 100, "{:?}", cases.results);
+    }
 }
 
 #[test]
