@@ -88,8 +88,11 @@ pub(super) fn serve<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
         purge(mm, v, Effort::Soft);
         return;
     };
-    let _alone = v.state.purging.write(mm.platform());
-    v.state.asked.wanted.store(mm.platform(), 0, Ordering::Release);
+    let p = mm.platform();
+    let _alone = v.state.purging.write(p);
+    v.state.asked.wanted.store(p, 0, Ordering::Release);
+    // Partner: the fence in `sweep::wake`.
+    full_fence(p);
     sweep::hasten(mm, v, sweeping);
     sweep::gather(mm, v, sweeping);
     free_owning(mm, v);

@@ -377,6 +377,8 @@ fn over<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>, s: &Sweeping<
 /// Wakes who waits in [`purger`](crate::Vmap::purger).
 fn wake<'p, P: Platform>(mm: &Manager<'p, P>, v: &KernelRange<'p>) {
     let (p, wanted) = (mm.platform(), &v.state.asked.wanted);
+    // Partner: the fence in `purge::serve`. Whoever is awake and does not see what is to be done is woken once more.
+    full_fence(p);
     if wanted.load(p, Ordering::Relaxed) == 0 && wanted.swap(p, 1, Ordering::AcqRel) == 0 {
         mm.emit(Event::VmapPurgeWanted);
         p.wake(WaitKey::VmapPurge);

@@ -158,6 +158,26 @@ fn remap_and_leave_idle() -> Model<(Case, PageRange)> {
     .bound(3)
 }
 
+/// CPU 0 takes part in a sweep as the last, while CPU 1 does what it was woken for by the sweep before: what is left then it is woken for again.
+fn sweep_and_purge() -> Model<()> {
+    Model::new(TWO, sweeping(0x800), |mm| {
+        for last in [1, 0] {
+            let stack = mm.vmap().alloc(1, VmapPlace::ANYWHERE, RW).unwrap();
+            mm.vmap().free(stack.start).unwrap();
+            (0..=last).for_each(|cpu| mm.platform().on(1 - cpu, || mm.tick()));
+        }
+    })
+    .cpu(|mm, ()| mm.tick())
+    .cpu(|mm, ()| mm.vmap().purger().unwrap())
+    .after(|mm, ()| {
+        if mm.vmap().waits().unwrap().frames > 0 {
+            mm.vmap().purger().unwrap();
+        }
+        assert_eq!(mm.vmap().waits().unwrap().frames, 0);
+    })
+    .bound(3)
+}
+
 /// Two CPUs unmap the same: one of them does.
 fn unmap_twice() -> Model<Case> {
     let unmap = |mm: &'static Mm, case: Case| {
@@ -202,6 +222,13 @@ fn an_address_is_swept_before_it_is_used_again() {
     remap_and_sweep().holds();
     remap_and_leave_idle().holds();
     seal_and_purge().holds();
+}
+
+#[test]
+fn who_frees_what_was_swept_is_woken_for_all_of_it() {
+    sweep_and_purge().holds();
+    sweep_and_purge().fails(Fault::without_fence("vmap/sweep.rs", "// Partner: the fence in `purge::serve`."));
+    sweep_and_purge().fails(Fault::without_fence("vmap/purge.rs", "// Partner: the fence in `sweep::wake`."));
 }
 
 #[test]
