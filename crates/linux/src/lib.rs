@@ -29,6 +29,7 @@ pub mod areas;
 mod call;
 mod capabilities;
 mod connections;
+mod cpuinfo;
 mod deliver;
 mod described;
 pub mod elf;

@@ -70,6 +70,8 @@ pub trait Machine: Platform {
     fn stay_within(&self, cpus: [u64; 4]) {
         let _ = cpus;
     }
+    /// What a CPU says of itself: `eax`, `ebx`, `ecx` and `edx` of the instruction `cpuid` for this leaf, and its part 0.
+    fn cpuid(&self, leaf: u32) -> [u32; 4];
     /// Interrupts so far, of all CPUs, and changes from one task to another.
     fn interrupts_and_switches(&self) -> [u64; 2];
     /// Each other CPU that runs a thread of a process of which `meant` holds passes a full barrier before this returns.

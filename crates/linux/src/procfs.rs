@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use quietmm::{Counter, PageNumber, PageRange, SpaceUsage};
 
 use crate::areas::{Area, PAGE, What, rights};
+use crate::cpuinfo::cpuinfo;
 use crate::kernel::Linux;
 use crate::layout::text;
 use crate::machine::Machine;
@@ -263,12 +264,17 @@ impl<M: Machine> Linux<'_, M> {
         let name = text(&self.name_of(process, tid.unwrap_or(process.pid)));
         let up = self.now() / 1_000_000;
         let made = match made {
-            Made::Name => return [self.name_of(process, tid.unwrap_or(process.pid)), b"\n".to_vec()].concat(),
+            Made::Name => {
+                return [self.name_of(process, tid.unwrap_or(process.pid)), b"\n".to_vec()].concat();
+            }
             Made::Maps => self.maps(process, false),
             Made::Areas => self.maps(process, true),
             Made::Memory => {
                 let kib = self.usage_of(process).resident() * 4;
-                format!("00400000-7ffffffff000 ---p 00000000 00:00 0 {:>27} [rollup]\nRss:            {kib:>8} kB\nPss:            {kib:>8} kB\n", "")
+                format!(
+                    "00400000-7ffffffff000 ---p 00000000 00:00 0 {:>27} [rollup]\nRss:            {kib:>8} kB\nPss:            {kib:>8} kB\n",
+                    ""
+                )
             }
             Made::CommandLine => return process.place.with(|place| place.arguments.clone()),
             Made::Environment => return process.place.with(|place| place.environment.clone()),
@@ -277,7 +283,13 @@ impl<M: Machine> Linux<'_, M> {
             Made::Stat => self.stat_line(process, tid, &name),
             Made::Statm => {
                 let usage = self.usage_of(process);
-                format!("{} {} {} 0 0 {} 0\n", self.mapped_pages(process), usage.resident(), usage.file, usage.anon)
+                format!(
+                    "{} {} {} 0 0 {} 0\n",
+                    self.mapped_pages(process),
+                    usage.resident(),
+                    usage.file,
+                    usage.anon
+                )
             }
             Made::Limits => limits(process),
             Made::Score => format!("{}\n", self.score(process)),
@@ -289,17 +301,25 @@ impl<M: Machine> Linux<'_, M> {
             Made::Space => String::new(),
             Made::Swaps => {
                 let usage = self.mm.swap().usage();
-                let line = format!("{:<40}partition\t{}\t\t{}\t\t-2\n", "/dev/vda", usage.slots * 4, usage.used * 4);
+                let line =
+                    format!("{:<40}partition\t{}\t\t{}\t\t-2\n", "/dev/vda", usage.slots * 4, usage.used * 4);
                 format!("{SWAPS}{}", if usage.slots == 0 { "" } else { &line })
             }
             Made::Identity => format!("{:08x}\n", process.personality.load(Ordering::Relaxed)),
-            Made::Counts => ["rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes"]
-                .map(|name| format!("{name}: 0\n"))
-                .concat(),
+            Made::Counts => {
+                ["rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes"]
+                    .map(|name| format!("{name}: 0\n"))
+                    .concat()
+            }
             Made::Host => {
                 let [a, b] = [self.random(), self.random()];
                 let (c, d) = (a & 0xfff | 0x4000, b >> 48 & 0x3fff | 0x8000);
-                format!("{:08x}-{:04x}-{c:04x}-{d:04x}-{:012x}\n", a >> 32, a >> 16 & 0xffff, b & 0xffff_ffff_ffff)
+                format!(
+                    "{:08x}-{:04x}-{c:04x}-{d:04x}-{:012x}\n",
+                    a >> 32,
+                    a >> 16 & 0xffff,
+                    b & 0xffff_ffff_ffff
+                )
             }
             Made::Mounts => String::from("none / tmpfs rw 0 0\nproc /proc proc rw 0 0\n"),
             Made::MemoryInfo => {
@@ -308,28 +328,43 @@ impl<M: Machine> Linux<'_, M> {
                 let (slots, left) = (swap.slots * 4, (swap.slots - swap.used.min(swap.slots)) * 4);
                 let dirty = self.mm.dirty_pages() * 4;
                 let lists = self.mm.frames().lru_pages();
-                let [idle, used] = [[lists.inactive_anon, lists.inactive_file], [lists.active_anon, lists.active_file]].map(|all| all.map(|pages| pages * 4));
+                let [idle, used] =
+                    [[lists.inactive_anon, lists.inactive_file], [lists.active_anon, lists.active_file]]
+                        .map(|all| all.map(|pages| pages * 4));
                 let cached = lists.file() * 4;
                 // A part of what is cached is of use: half, but no more than a little of the memory.
                 let available = free + cached - (cached / 2).min(total / 64);
                 // What is not counted has no line, as where Linux does not count it.
                 let lines = [
-                    ("MemTotal", total), ("MemFree", free), ("MemAvailable", available), ("Buffers", 0), ("Cached", cached), ("SwapCached", swap.cached * 4),
-                    ("Active", used[0] + used[1]), ("Inactive", idle[0] + idle[1]), ("Active(anon)", used[0]), ("Inactive(anon)", idle[0]),
-                    ("Active(file)", used[1]), ("Inactive(file)", idle[1]),
-                    ("SwapTotal", slots), ("SwapFree", left), ("Dirty", dirty), ("CommitLimit", total / 2 + slots), ("VmallocTotal", 34_359_738_367),
+                    ("MemTotal", total),
+                    ("MemFree", free),
+                    ("MemAvailable", available),
+                    ("Buffers", 0),
+                    ("Cached", cached),
+                    ("SwapCached", swap.cached * 4),
+                    ("Active", used[0] + used[1]),
+                    ("Inactive", idle[0] + idle[1]),
+                    ("Active(anon)", used[0]),
+                    ("Inactive(anon)", idle[0]),
+                    ("Active(file)", used[1]),
+                    ("Inactive(file)", idle[1]),
+                    ("SwapTotal", slots),
+                    ("SwapFree", left),
+                    ("Dirty", dirty),
+                    ("CommitLimit", total / 2 + slots),
+                    ("VmallocTotal", 34_359_738_367),
                 ];
                 let pages = "HugePages_Total:       0\nHugePages_Free:        0\nHugePages_Rsvd:        0\nHugePages_Surp:        0\nHugepagesize:       2048 kB\n";
                 lines.into_iter().map(line).chain([String::from(pages)]).collect()
             }
-            Made::CpuInfo => (0..cpus)
-                .map(|cpu| {
-                    format!(
-                        "processor\t: {cpu}\nvendor_id\t: AuthenticAMD\nmodel name\t: emulated\ncpu MHz\t\t: 1000.000\ncpu cores\t: {cpus}\nflags\t\t: fpu sse sse2\n\n"
-                    )
-                })
-                .collect(),
-            Made::Online => if cpus == 1 { String::from("0\n") } else { format!("0-{}\n", cpus - 1) },
+            Made::CpuInfo => cpuinfo(cpus, |leaf| self.machine.cpuid(leaf)),
+            Made::Online => {
+                if cpus == 1 {
+                    String::from("0\n")
+                } else {
+                    format!("0-{}\n", cpus - 1)
+                }
+            }
             Made::Uptime => format!("{0}.{1:02} {0}.{1:02}\n", up / 1000, up / 10 % 100),
             Made::LoadAverage => {
                 let processes = self.processes.with(|all| all.len());
@@ -337,20 +372,28 @@ impl<M: Machine> Linux<'_, M> {
             }
             Made::SystemStat => {
                 let all: Vec<_> = self.processes.with(|all| all.values().cloned().collect());
-                let running = all.iter().filter(|process| self.state_of(process, None).starts_with('R')).count();
+                let running =
+                    all.iter().filter(|process| self.state_of(process, None).starts_with('R')).count();
                 // Which CPU a process used is not counted: each has its share of what all used.
-                let spent = |process: &Arc<Process>| self.spent(process) + process.spent[1].load(Ordering::Relaxed);
+                let spent =
+                    |process: &Arc<Process>| self.spent(process) + process.spent[1].load(Ordering::Relaxed);
                 let used = all.iter().map(spent).sum::<u64>() / 10_000_000;
-                let share = |used: u64, cpus: u64| format!("{used} 0 0 {} 0 0 0 0 0 0\n", (cpus * up / 10).saturating_sub(used));
-                let lines: String = (0..cpus).map(|cpu| format!("cpu{cpu} {}", share(used / u64::from(cpus), 1))).collect();
+                let share = |used: u64, cpus: u64| {
+                    format!("{used} 0 0 {} 0 0 0 0 0 0\n", (cpus * up / 10).saturating_sub(used))
+                };
+                let lines: String =
+                    (0..cpus).map(|cpu| format!("cpu{cpu} {}", share(used / u64::from(cpus), 1))).collect();
                 let began = self.clock() / 1_000_000_000 - self.now() / 1_000_000_000;
                 let (whole, made) = (share(used, cpus.into()), self.tids_made());
                 let [interrupts, switches] = self.machine.interrupts_and_switches();
-                format!("cpu  {whole}{lines}intr {interrupts}\nctxt {switches}\nbtime {began}\nprocesses {made}\nprocs_running {running}\nprocs_blocked 0\n")
+                format!(
+                    "cpu  {whole}{lines}intr {interrupts}\nctxt {switches}\nbtime {began}\nprocesses {made}\nprocs_running {running}\nprocs_blocked 0\n"
+                )
             }
             Made::Counters => {
                 let line = |name: &str, count: u64| format!("{name} {count}\n");
-                let counted = Counter::ALL.iter().map(|&counter| line(counter.name(), self.mm.counter(counter)));
+                let counted =
+                    Counter::ALL.iter().map(|&counter| line(counter.name(), self.mm.counter(counter)));
                 core::iter::once(line("nr_free_pages", self.mm.frames().available())).chain(counted).collect()
             }
             Made::Version => String::from("Linux version 6.12.0 (quietmm) #1 SMP\n"),

@@ -14,6 +14,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::arch::x86_64::{__cpuid_count, CpuidResult};
 use core::fmt::Write;
 use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -422,6 +423,11 @@ impl Machine for Here {
     fn stay_within(&self, cpus: [u64; 4]) {
         programs().system.stay_within(Cpus(cpus));
     }
+    fn cpuid(&self, leaf: u32) -> [u32; 4] {
+        let CpuidResult { eax, ebx, ecx, edx } = __cpuid_count(leaf, 0);
+        [eax, ebx, ecx, edx]
+    }
+
     fn interrupts_and_switches(&self) -> [u64; 2] {
         cpu::all().fold([0; 2], |[interrupts, switches], cpu| {
             let count = |count: &AtomicU64| count.load(Ordering::Relaxed);

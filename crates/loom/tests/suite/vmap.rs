@@ -227,7 +227,8 @@ fn an_address_is_swept_before_it_is_used_again() {
 #[test]
 fn who_frees_what_was_swept_is_woken_for_all_of_it() {
     sweep_and_purge().holds();
-    sweep_and_purge().fails(Fault::without_fence("vmap/sweep.rs", "// Partner: the fence in `purge::serve`."));
+    sweep_and_purge()
+        .fails(Fault::without_fence("vmap/sweep.rs", "// Partner: the fence in `purge::serve`."));
     sweep_and_purge().fails(Fault::without_fence("vmap/purge.rs", "// Partner: the fence in `sweep::wake`."));
 }
 
