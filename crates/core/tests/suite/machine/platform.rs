@@ -17,6 +17,8 @@ use super::{Happened, Host, StandsStill};
 
 /// 512 frames.
 const LARGE_ORDER: u8 = 9;
+/// So often somebody who stands still goes on before a sleeper has waited in vain to be woken.
+const MOST_TURNS: u32 = 100;
 
 // SAFETY: `direct` checks that it stays inside the one block of memory, there is one thread, so the current CPU
 // is true and stable, the flushes take the entries out of the map, and the copies are of one frame.
@@ -224,8 +226,15 @@ impl Services for Host {
             woken = self.woken.borrow()[before..].contains(&key);
             before = self.woken.borrow().len();
         }
-        // Or it was woken as `ready` looked for the last time.
+        // Or it was woken as `ready` looked for the last time; or whoever made it so stands still before it wakes.
         woken |= self.woken.borrow()[before..].contains(&key);
+        for _ in 0..MOST_TURNS {
+            if woken || !self.placing.get() || !self.is_aside() {
+                break;
+            }
+            self.stop();
+            woken = self.woken.borrow()[before..].contains(&key);
+        }
         let said = format!("{key:?} became ready and nobody woke the sleeper");
         match self.broken.get() {
             None => assert!(woken, "{said}"),
