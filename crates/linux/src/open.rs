@@ -69,6 +69,8 @@ pub enum Kind {
     Signals(AtomicU64),
     /// What a process has in memory, by its addresses.
     Space(Weak<Memory>, Arc<Inode>),
+    /// Which of its pages are in memory.
+    PageMap(Weak<Memory>, Arc<Inode>),
     /// A process (`pidfd`).
     Process(Arc<Process>),
     /// What is to be heard of files (`inotify`).
@@ -233,6 +235,7 @@ impl Open {
             | Kind::Device(_, inode)
             | Kind::Text(_, inode)
             | Kind::Space(_, inode)
+            | Kind::PageMap(_, inode)
             | Kind::Master(_, inode)
             | Kind::Slave(_, inode) => Some(inode),
             _ => None,

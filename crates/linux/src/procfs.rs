@@ -65,7 +65,7 @@ pub(crate) fn threads_of(directory: &Inode) -> Option<u32> {
 }
 
 /// What is shown of each process, and of each thread.
-const FILES: [(&str, Made); 28] = [
+const FILES: [(&str, Made); 29] = [
     ("stat", Made::Stat),
     ("status", Made::Status),
     ("statm", Made::Statm),
@@ -94,6 +94,7 @@ const FILES: [(&str, Made); 28] = [
     ("setgroups", Made::Fixed("allow\n")),
     ("coredump_filter", Made::Fixed("00000033\n")),
     ("mem", Made::Space),
+    ("pagemap", Made::PageMap),
 ];
 
 /// Namespaces: there is one of each kind, with the number that Linux's first one has.
@@ -219,6 +220,7 @@ impl<M: Machine> Linux<'_, M> {
             let rights = match made {
                 Made::Name | Made::Adjust => 0o644,
                 Made::Space => 0o600,
+                Made::PageMap => 0o400,
                 _ => 0o444,
             };
             let body = Body::MadeOf(pid, tid, made);
@@ -297,8 +299,8 @@ impl<M: Machine> Linux<'_, M> {
             Made::Sockets(table) => self.connections(table),
             Made::HostName => return [self.host.with(|host| host.clone()), b"\n".to_vec()].concat(),
             Made::Opened(number) => self.tell_open(process, number.into()),
-            // It is opened as itself.
-            Made::Space => String::new(),
+            // They are opened as themselves.
+            Made::Space | Made::PageMap => String::new(),
             Made::Swaps => {
                 let usage = self.mm.swap().usage();
                 let line =

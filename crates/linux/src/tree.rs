@@ -150,6 +150,8 @@ pub enum Made {
     Swaps,
     /// What lies in its memory, by its addresses.
     Space,
+    /// Which of its pages are in memory.
+    PageMap,
     Score,
     Adjust,
     CpuInfo,

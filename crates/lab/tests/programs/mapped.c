@@ -279,11 +279,41 @@ static void cached(void) {
     CHECK(of_memory("Active(file)") + of_memory("Inactive(file)") >= 256);
 }
 
+// What is told of a page: in memory, in swap, of a file. Not whether it was written to: not every Linux knows.
+static long word_of(int map, char *at) {
+    unsigned long word = 0;
+    CHECK(pread(map, &word, sizeof word, (unsigned long)at / PAGE * sizeof word) == sizeof word);
+    return word >> 61;
+}
+
+// Which pages there are.
+static void told(void) {
+    enum { OF_FILE = 1, SWAPPED = 2, PRESENT = 4 };
+    int map = open("/proc/self/pagemap", O_RDONLY), file = memfd_create("shown", 0);
+    char *at = own(4), *shown;
+    CHECK(map >= 0 && ftruncate(file, 2 * PAGE) == 0);
+    shown = mmap(0, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    at[PAGE] = shown[PAGE] = 1;
+    CHECK(word_of(map, at) == 0 && word_of(map, at + PAGE) == PRESENT);
+    CHECK(!(word_of(map, shown) & PRESENT) && word_of(map, shown + PAGE) == (PRESENT | OF_FILE));
+    // Words in a row, and on from there.
+    unsigned long words[2] = {1, 0};
+    CHECK(lseek(map, (unsigned long)at / PAGE * 8, SEEK_SET) > 0 && read(map, words, 16) == 16);
+    CHECK(!(words[0] >> 63) && words[1] >> 63 && read(map, words, 8) == 8 && !(words[0] >> 63));
+    CHECK(munmap(at, 4 * PAGE) == 0 && word_of(map, at + PAGE) == 0);
+    FAILS(pread(map, words, 7, 0), EINVAL);
+    FAILS(pread(map, words, 8, 4), EINVAL);
+    volatile long nowhere = 1;
+    FAILS(pread(map, (void *)nowhere, 8, 0), EFAULT);
+    CHECK(pread(map, words, 8, 1L << 40) == 0 && pread(map, words, 16, (1L << 47) / PAGE * 8 - 16) == 8);
+    FAILS(write(map, words, 8), EBADF);
+}
+
 int main(int count, char **arguments) {
     signal(SIGSEGV, on);
     signal(SIGBUS, on);
     // The first one before there is memory that grows down to where something was.
-    const struct part parts[] = {{"stays so", stays_so}, {"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}, {"mapped", mapped}, {"cached", cached}};
+    const struct part parts[] = {{"stays so", stays_so}, {"grows", grows}, {"inherits", inherits}, {"kinds", kinds}, {"limits", limits}, {"holes", holes}, {"shorter", shorter}, {"sealed", sealed}, {"mapped", mapped}, {"cached", cached}, {"told", told}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -35,7 +35,7 @@ impl<M: Machine> Linux<'_, M> {
         let data = u64::from_le_bytes(event[4..].try_into().expect("8 bytes"));
         // What is always ready is not waited for.
         let is_ready = match &open.kind {
-            Kind::File(_) | Kind::Directory(_) | Kind::Space(..) => true,
+            Kind::File(_) | Kind::Directory(_) | Kind::Space(..) | Kind::PageMap(..) => true,
             Kind::Device(device, _) => *device != Device::Console,
             _ => false,
         };

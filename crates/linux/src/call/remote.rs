@@ -149,6 +149,11 @@ impl<M: Machine> Linux<'_, M> {
             }
             if done == 0 && bytes > 0 { Err(Errno::EIO) } else { Ok(done) }
         };
+        self.at_place(open, at, go)
+    }
+
+    /// Goes from this place on, or from that where the last one ended.
+    pub(crate) fn at_place(&self, open: &Open, at: Option<u64>, go: impl FnOnce(u64) -> Answer) -> Answer {
         match at {
             Some(at) => go(at),
             None => open.offset.with(self.machine, |offset| {

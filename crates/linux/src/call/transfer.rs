@@ -2,6 +2,7 @@
 
 mod carry;
 mod length;
+mod page_map;
 mod read;
 mod sync;
 mod write;

@@ -256,13 +256,17 @@ impl<M: Machine> Linux<'_, M> {
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
             Body::Socket => Kind::Text(Spin::default(), inode.clone()),
             Body::Made(_) => Kind::Text(Spin::default(), inode.clone()),
-            Body::MadeOf(pid, _, Made::Space) => {
+            Body::MadeOf(pid, _, made @ (Made::Space | Made::PageMap)) => {
                 let process = self.processes.with(|all| all.get(pid).cloned()).ok_or(Errno::ESRCH)?;
                 if !self.may_look_into(thread, &process) {
                     return Err(Errno::EACCES);
                 }
                 let memory = process.memory.with(|memory| memory.as_ref().map(Arc::downgrade));
-                Kind::Space(memory.unwrap_or_default(), inode.clone())
+                let memory = memory.unwrap_or_default();
+                match made {
+                    Made::Space => Kind::Space(memory, inode.clone()),
+                    _ => Kind::PageMap(memory, inode.clone()),
+                }
             }
             Body::MadeOf(pid, ..) => {
                 self.processes.with(|all| all.get(pid).map(|_| ())).ok_or(Errno::ESRCH)?;

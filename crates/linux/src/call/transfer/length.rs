@@ -26,7 +26,7 @@ impl<M: Machine> Linux<'_, M> {
         let end = match &open.kind {
             Kind::File(inode) => inode.file().map_or(0, |file| self.file_len(file)),
             Kind::Text(text, _) => text.with(|text| text.as_ref().map_or(0, |text| text.len())) as u64,
-            Kind::Directory(_) | Kind::Space(..) => i64::MAX as u64,
+            Kind::Directory(_) | Kind::Space(..) | Kind::PageMap(..) => i64::MAX as u64,
             Kind::Device(..) => return Ok(0),
             _ => return Err(Errno::ESPIPE),
         };

@@ -157,6 +157,7 @@ impl<M: Machine> Linux<'_, M> {
                 }),
             },
             Kind::Space(memory, _) => self.each_of_space(open, memory, (to, bytes), at, false),
+            Kind::PageMap(memory, _) => self.read_page_map(thread, open, memory, (to, bytes), at),
             Kind::Device(device, _) => self.read_device(thread, *device, to, bytes),
             Kind::Directory(_) => Err(Errno::EISDIR),
             _ if at.is_some() => Err(Errno::ESPIPE),

@@ -136,7 +136,7 @@ impl<M: Machine> Linux<'_, M> {
                 }),
             },
             _ if at.is_some() && !matches!(open.kind, Kind::Device(..)) => Err(Errno::ESPIPE),
-            Kind::Space(..) => Err(Errno::EINVAL),
+            Kind::Space(..) | Kind::PageMap(..) => Err(Errno::EINVAL),
             Kind::Directory(_) => Err(Errno::EISDIR),
             Kind::Text(_, inode) => {
                 // What can be written there is a name; everything else is taken, and changes nothing.
