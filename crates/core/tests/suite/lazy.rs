@@ -8,7 +8,7 @@ use crate::machine;
 
 use machine::race::{at_every_touch, at_places, every_third, race};
 use machine::showing::two_nodes;
-use machine::swapping::{AT, anonymous, is_out, sound, squeeze, swapping, take_free, written};
+use machine::swapping::{AT, DEVICE, anonymous, is_out, sound, squeeze, swapping, take_free, written};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, pages};
 use quietmm::{
     Advice, Backing, Counter, Error, FrameNumber, NodeId, NodeSet, PageNumber, Prot, Rule, SpaceId, Term,
@@ -155,7 +155,7 @@ fn it_goes_where_swap_has_no_room() {
             let host = Host::new(Setup { cpus: 2, ..Setup::default() });
             host.run(swapping(policy), |mm| {
                 if slots > 0 {
-                    mm.swap().on(machine::swapping::DEVICE, slots, 0).unwrap();
+                    mm.swap().on(DEVICE, slots, 0).unwrap();
                 }
                 if slots > 0 {
                     // All that swap has room for is there.
@@ -255,6 +255,46 @@ parts!(
         p25 p26 p27 p28 p29 p30 p31 p32
     ]
 );
+
+/// A program says that it does not want a page while reclaim is about to take it, and has given it a slot: it has both then. The device takes nothing, so the
+/// page is found in memory. What is written there is kept, also when the device goes off and with it the slot.
+#[test]
+fn what_is_written_to_a_page_that_was_let_go_while_it_got_a_slot_is_not_lost() {
+    let setup = Setup { cpus: 2, frames: 144, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let (host, id) = (mm.platform(), written(mm, 512, 1));
+        mm.drain_lru_batch();
+        host.fail_writes.set(true);
+        let goes = || mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+        race(mm, place, goes, || free(mm, id, AT, 1));
+        let out = is_out(mm, id, AT);
+        host.write(mm, id, AT, 7).unwrap();
+        mm.swap().off(DEVICE).unwrap();
+        mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+        (out, host.read(mm, id, AT))
+    });
+    assert!(cases.count(|&(out, _)| out) > 0);
+    assert_eq!(cases.count(|&(_, shows)| shows != Ok(7)), 0);
+}
+
+/// A page leaves its only space while reclaim has it in its hands: it was wanted until then.
+#[test]
+fn what_is_unmapped_while_reclaim_looks_at_it_was_not_lazy() {
+    let setup = Setup { cpus: 2, frames: 144, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let id = anonymous(mm, 1);
+        mm.drain_lru_batch();
+        let hole = Err(Error::NotMapped(PageNumber(AT)));
+        let goes = || {
+            let asked = mm.space(id).advise(pages(AT, 1), Advice::PageOut);
+            assert!(asked == Ok(()) || asked == hole);
+        };
+        race(mm, place, goes, || mm.space(id).unmap(pages(AT, 1)).unwrap());
+        sound(mm);
+        mm.counter(Counter::LazyFreed)
+    });
+    assert!(cases.results.len() > 20 && cases.count(|&freed| freed > 0) == 0);
+}
 
 /// A fork waits for memory for the copy of a page that is pinned and not wanted; it is let go meanwhile, and reclaim drops it.
 #[test]
