@@ -63,6 +63,29 @@ fn pages_on_their_way_to_a_list_go_before_anybody_is_refused_and_who_has_none_is
     assert_eq!(interrupts, [0, 0]);
 }
 
+/// One CPU has pages of two groups on their way to lists: whichever of the two is full finds its own there.
+#[test]
+fn pages_of_two_groups_that_are_on_their_way_together_are_found_for_either() {
+    for full in [0, 1] {
+        let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+        host.run(Config { groups: 2, lru_batch: 16, ..bare("linux") }, |mm| {
+            let groups = [0; 2].map(|_| mm.create_group(1000).unwrap());
+            let spaces = groups.map(|group| space_in(mm, Some(group), 8));
+            mm.unload();
+            host.on(1, || {
+                for space in spaces {
+                    mm.space(space).switch_to().unwrap();
+                    read_file(mm, 6);
+                }
+            });
+            mm.space(spaces[full]).switch_to().unwrap();
+            fill(mm, groups[full]);
+            assert_eq!(write(mm, spaces[full], AT, 1), Ok(()), "the one that came as number {full}");
+            sound(mm);
+        });
+    }
+}
+
 /// Whoever has brought its pages to their lists, by itself or because it was asked, is not asked again.
 #[test]
 fn who_had_pages_on_their_way_to_a_list_and_has_none_is_left_alone() {
@@ -451,6 +474,37 @@ fn after_pauses(mm: &Mm<'_>, after: usize, what: impl FnOnce(&Mm<'_>) + 'static)
     let mut next = mm.platform().on_pause.borrow_mut();
     (1..after).for_each(|_| next.push_back(Box::new(|_| ())));
     next.push_back(Box::new(what));
+}
+
+/// While a task waits for room in its group a page of that comes on another CPU, and is on its way to a list there: it goes before a victim is asked for.
+#[test]
+fn a_page_that_comes_while_a_task_waits_goes_before_a_victim_is_asked_for() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(Config { lru_batch: 16, ..config(1) }, |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let group = mm.create_group(1000).unwrap();
+        let [other, id] = [0; 2].map(|_| {
+            let id = space_in(mm, Some(group), 8);
+            write_all(mm, id, 2);
+            // They stay, whatever is wanted.
+            mm.space(id).lock(pages(AT, 2)).unwrap();
+            mm.drain_lru_batch();
+            id
+        });
+        let asked = asks(mm, |_, _| false);
+        after_pauses(mm, 3, move |mm| {
+            mm.platform().on(1, || {
+                mm.space(other).switch_to().unwrap();
+                mm.space(other).unmap(pages(AT, 1)).unwrap();
+                mm.platform().write(mm, other, AT + 2, 2).unwrap();
+            });
+        });
+        fill(mm, group);
+        assert_eq!(write(mm, id, AT + 2, 2), Ok(()));
+        assert_eq!(*asked.borrow(), []);
+        assert!(is_out(mm, other, AT + 2));
+        end(mm, &[id, other], &[DEVICE]);
+    });
 }
 
 #[test]

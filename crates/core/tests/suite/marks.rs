@@ -88,6 +88,22 @@ fn chosen_limits_stay_when_memory_goes_and_comes() {
     });
 }
 
+/// By the rule a CPU keeps a large page where there is much memory. Where somebody chose less it keeps none.
+#[test]
+fn chosen_limits_are_those_of_large_pages_too() {
+    let host = Host::new(Setup { frames: 40 << 10, ..Setup::default() });
+    host.run(Config { page_lists: None, ..bare("linux") }, |mm| {
+        let kept = || {
+            mm.frames().drain_here();
+            give_back(mm, vec![mm.frames().alloc(9, AllocFrom::NOW).unwrap()]);
+            mm.frames().on_lists()
+        };
+        assert!(kept() >= 512);
+        mm.frames().set_list_limits(NodeId(0), ListLimits { batch: 7, high: 42 }).unwrap();
+        assert_eq!(kept(), 0);
+    });
+}
+
 /// Lists are paused while a block leaves, and while memory is short: the end of one is not the end of the other.
 #[test]
 fn memory_that_is_no_longer_short_ends_no_pause_of_a_block_that_leaves() {

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use machine::swapping::{AT, DEVICE, anonymous, end, read, swapping, take_free};
-use machine::{Host, Mm, Setup, bare, give_back, pages, pcp, settled};
+use machine::{Host, Mm, Setup, bare, give_back, keep_batches, pages, pcp, settled};
 use quietmm::platform::WaitKey;
 use quietmm::{Advice, AllocFrom, Backing, Config, Counter, Error, Frames, Prot, UserAccess};
 
@@ -204,6 +204,24 @@ fn what_comes_back_from_a_device_wakes_those_who_wait_and_nobody_else() {
         }
         assert_eq!(wakes, [0, 1, 0, 0]);
         end(mm, &[id], &[DEVICE]);
+    });
+}
+
+/// The last frames lie on this CPU's own list: they will do for the batch with which pages are written out.
+#[test]
+fn a_batch_is_made_of_the_last_frames_on_this_cpus_list() {
+    let host = Host::new(setup(5));
+    host.run(Config { page_lists: pcp(8), ..bare("linux") }, |mm| {
+        keep_batches(mm);
+        let file = mm.create_file(4).unwrap();
+        mm.file(file).write(0, &[1; 8]).unwrap();
+        mm.drain_lru_batch();
+        let mut held = take_free(mm);
+        give_back(mm, held.drain(..2).collect());
+        assert_eq!(mm.frames().on_lists(), 2);
+        assert_eq!(mm.file(file).write_back(), Ok(1));
+        assert!(mm.frames().on_lists() < 2);
+        give_back(mm, held);
     });
 }
 
