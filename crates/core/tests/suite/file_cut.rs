@@ -416,6 +416,20 @@ fn a_part_of_the_tree_for_a_page_that_was_cut_off_goes_again() {
     assert!(cases.count(|&is_ok| is_ok) > 0 && cases.count(|&is_ok| !is_ok) > 0, "{:?}", cases.results);
 }
 
+/// A file that was longer grows again, and not as far: what it has kept is found where it was.
+#[test]
+fn a_file_that_grows_to_less_than_it_once_was_shows_what_it_kept() {
+    at(&setup(), &config(), None, |mm| {
+        let file = mm.create_file(2000).unwrap();
+        write_word(mm, file, 7);
+        [500, 600].iter().for_each(|pages| mm.file(file).set_size(pages * PAGE).unwrap());
+        assert_eq!((word(mm, file), mm.file(file).cached_pages()), (7, Ok(1)));
+        assert_eq!(mm.file(file).write(599 * PAGE, &[8; 8]), Ok(8));
+        assert_eq!((word(mm, file), mm.file(file).cached_pages()), (7, Ok(2)));
+        assert_eq!(settled(mm).broken, None);
+    });
+}
+
 /// Files that just fill a tree of so many levels, and those that need one more: their first page and their last are two.
 #[test]
 fn the_first_and_the_last_page_of_a_file_are_two_however_long_it_is() {

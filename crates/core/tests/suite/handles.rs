@@ -253,3 +253,27 @@ fn whoever_uses_a_file_that_ends_does_nothing_to_the_next() {
         assert!(results.iter().any(|(reused, _)| *reused), "{name}: a new file in the old one's place");
     }
 }
+
+/// A file is mapped while it ends, at every place: it is mapped and goes on, or it ends, and nothing is left of the mapping.
+#[test]
+fn a_file_that_ends_while_it_is_mapped_is_mapped_or_ends() {
+    let setup = Setup { cpus: 2, frames: 96, ..Setup::default() };
+    let config = Config { swap: true, ..bare("linux") };
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let (id, file) = (mm.create_space().unwrap(), mm.create_file(4).unwrap());
+        let mapped = Cell::new(Ok(()));
+        let maps = || {
+            let backing = Backing::Private { file, offset: 0 };
+            mapped.set(mm.space(id).map(pages(AT, 4), backing, Prot::Read));
+        };
+        let ended = race(mm, place, maps, || mm.file(file).destroy());
+        match (mapped.get(), ended) {
+            (Ok(()), Err(Error::Busy)) => mm.space(id).unmap(pages(AT, 4)).unwrap(),
+            (Err(Error::NoSuchFile), Ok(())) => {}
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(settled(mm).broken, None);
+        ended.is_ok()
+    });
+    assert!(cases.count(|&ended| ended) > 0 && cases.count(|&ended| !ended) > 0);
+}

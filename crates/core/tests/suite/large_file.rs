@@ -494,6 +494,30 @@ fn aging_sees_that_all_of_it_is_used_though_one_bit_says_so() {
     }
 }
 
+/// A large entry needs a table beside it, and another that says where that is. Where there is memory for one of them the page comes by itself, and nothing is kept.
+#[test]
+fn a_large_entry_without_memory_for_its_tables_is_a_small_one() {
+    let host = Host::new(setup(1));
+    host.run(config("linux"), |mm| {
+        let (first, file) = large(mm, shared, Prot::Read);
+        let id = showing(mm, shared(file), Prot::Read);
+        mm.space(id).advise(pages(LARGE, PAGES), Advice::Large).unwrap();
+        // Behind it: so the tables above are there.
+        assert_eq!(read(mm, id, LARGE + PAGES), Ok(PAGES + 1));
+        let mut held = take_free(mm);
+        give_back(mm, vec![held.pop().unwrap()]);
+        let before = mm.space(id).usage().unwrap();
+        assert_eq!(read(mm, id, LARGE), Ok(1));
+        let after = mm.space(id).usage().unwrap();
+        assert!(!is_large(mm, id) && is_large(mm, first));
+        assert_eq!((after.tables, after.file), (before.tables + 1, before.file + 1));
+        assert_eq!(mm.file(file).cached_pages(), Ok(PAGES + 8), "nobody had to go for it");
+        assert_eq!(mm.validate().broken, None);
+        give_back(mm, held);
+        end(mm, &[first, id], file);
+    });
+}
+
 /// The file becomes shorter, or is reclaimed, while a large entry comes that shows it.
 fn meanwhile(broken: Option<Rule>, what: fn(&Mm<'_>, FileId)) -> usize {
     let cases = at_every_touch(&setup(2), &config("linux"), broken, |mm, place| {

@@ -72,6 +72,29 @@ fn a_sequential_read_takes_a_few_commands() {
     assert_eq!(commands(0, (0..PAGES).map(|page| (page, 0))), (PAGES as u32, [0; 3]));
 }
 
+/// Who reads a page in parts, or twice, is where he was.
+#[test]
+fn a_sequential_read_in_parts_of_pages_takes_no_more_commands() {
+    let whole = commands(LINUX, (0..PAGES).map(|page| (page, 0)));
+    for parts in [2, 5] {
+        let in_parts = (0..PAGES).flat_map(|page| std::iter::repeat_n((page, 0), parts));
+        assert_eq!(commands(LINUX, in_parts), whole, "{parts} parts");
+    }
+}
+
+/// With the first pages of a file come as many as the next power of two, and four at least: all of them are ahead of what was asked for.
+#[test]
+fn what_comes_with_the_first_read_is_as_much_as_was_asked_for() {
+    for (asked, ahead) in [(1, 4), (2, 4), (4, 4), (5, 8), (8, 8)] {
+        with_file(self::ahead(LINUX), PAGES, |_, mm, file| {
+            let mut into = vec![0; asked * PAGE_SIZE as usize];
+            assert_eq!(mm.file(file).read_with(&ReadAhead::new(), 0, &mut into), Ok(into.len()));
+            assert_eq!(mm.file(file).cached_pages(), Ok(asked as u64 + ahead), "{asked} pages");
+            assert_eq!(counts(mm), [ahead, 0, 0], "{asked} pages");
+        });
+    }
+}
+
 #[test]
 fn random_use_reads_nothing_ahead() {
     assert_eq!(commands(LINUX, random()), (PAGES as u32 / 4, [0; 3]));
