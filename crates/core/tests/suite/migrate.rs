@@ -272,6 +272,27 @@ fn what_finds_no_room_or_is_pinned_stays_and_is_counted() {
     });
 }
 
+/// Pages that are on their way to a list move too, whichever CPU has them there; others are interrupted only where they may have some.
+#[test]
+fn pages_on_their_way_to_a_list_move_too() {
+    for (cpu, to) in [(0, FAR), (1, NEAR)] {
+        at(&two_nodes(), &Config { lru_batch: 16, ..swapping("linux") }, None, |mm| {
+            let host = mm.platform();
+            let (file, id) = (mm.create_file(COUNT).unwrap(), mm.create_space().unwrap());
+            mm.space(id).map(pages(AT, COUNT), shared(file), Prot::Read).unwrap();
+            host.on(cpu, || {
+                mm.space(id).switch_to().unwrap();
+                (AT..AT + COUNT).for_each(|page| assert_eq!(host.read(mm, id, page), Ok(0)));
+                mm.unload();
+            });
+            host.forget();
+            assert_eq!(mm.space(id).migrate_all(pages(AT, COUNT), anywhere(), to), moved(COUNT));
+            assert_eq!(host.interrupts(), usize::from(cpu), "of CPU {cpu}");
+            sound(mm);
+        });
+    }
+}
+
 /// What was written before a page moves is on the device in the end.
 fn kept_on_the_device(broken: Option<Rule>) -> Result<u64, Error> {
     at(&two_nodes(), &swapping("linux"), broken, |mm| {

@@ -454,3 +454,43 @@ fn what_is_read_and_shown_nowhere_yet_stays_on_the_node_on_which_it_came() {
         assert_eq!(mm.validate().broken, None);
     });
 }
+
+/// A page is shown by two spaces, of which one has bound it to its node. It goes to no other, though the other one may have it there: it stays in a block that is
+/// to go offline.
+#[test]
+fn a_page_that_spaces_share_moves_only_where_each_of_them_may_have_it() {
+    const BLOCK: u32 = 0x10000;
+    for bound in [0, 1] {
+        let host = Host::new(four());
+        host.run(swapping("linux"), |mm| {
+            // All of its node but some of the block that is to go.
+            let near = AllocFrom { node: Some(NodeId(0)), may_reclaim: false };
+            let mut held = Vec::new();
+            while held.last().is_none_or(|frames: &Frames| frames.first().0 < BASE + NODE) {
+                held.push(mm.frames().alloc(0, near).unwrap());
+            }
+            let is_inside = |frames: &Frames| (BLOCK..BLOCK + 1024).contains(&frames.first().0);
+            let (mut inside, mut held): (Vec<_>, Vec<_>) = held.into_iter().partition(is_inside);
+            give_back(mm, inside.drain(..64).collect());
+            held.extend(inside);
+            let id = mapped(mm, 1);
+            mm.space(id).set_node_policy(pages(AT, 1), NodePolicy::Bind(set(&[0]))).unwrap();
+            host.write(mm, id, AT, 7).unwrap();
+            let child = mm.space(id).fork().unwrap();
+            let free = [child, id][bound];
+            mm.space(free).set_node_policy(pages(AT, 1), NodePolicy::Bind(set(&[0, 1]))).unwrap();
+            mm.drain_lru_batch();
+            let first = mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
+            while held.last().is_none_or(|frames: &Frames| frames.first().0 < BASE + NODE) {
+                held.push(mm.frames().alloc(0, near).unwrap());
+            }
+            assert!((BLOCK..BLOCK + 1024).contains(&first.0));
+            let leaving = mm.frames().begin_offline(FrameNumber(BLOCK)).unwrap();
+            let left = mm.frames().finish_offline(leaving).unwrap_err();
+            assert_eq!(mm.space(id).lookup(PageNumber(AT)).unwrap().frame(), first, "{bound}");
+            mm.frames().cancel_offline(left.leaving);
+            give_back(mm, held);
+            assert_eq!(settled(mm).broken, None);
+        });
+    }
+}

@@ -331,11 +331,14 @@ fn a_mapping_grows_up_to_the_last_number_that_a_page_can_have() {
             (number, place) = (number + more, first + more);
             mm.space(id).unmap(pages(first, more)).unwrap();
         }
-        host.write(mm, id, place, 5).unwrap();
+        // What comes beside it has numbers of its own: there are none behind the last one.
+        mm.space(id).map(pages(place + 1, 1), ANON, Prot::ReadWrite).unwrap();
+        let both = [place, place + 1];
+        both.iter().for_each(|&page| host.write(mm, id, page, page).unwrap());
         mm.swap().on(machine::swapping::DEVICE, 512, 0).unwrap();
         (0..3).for_each(|_| machine::swapping::squeeze(mm));
-        assert!(machine::swapping::is_out(mm, id, place), "a walk finds it");
-        assert_eq!(host.read(mm, id, place), Ok(5));
+        assert!(both.iter().all(|&page| machine::swapping::is_out(mm, id, page)), "a walk finds them");
+        assert!(both.iter().all(|&page| host.read(mm, id, page) == Ok(page)));
         machine::swapping::end(mm, &[id], &[machine::swapping::DEVICE]);
     });
 }

@@ -259,6 +259,32 @@ fn devices_of_equal_priority_share() {
     });
 }
 
+/// Pages that came back keep their slots. One that is written to then goes out again with what was written, whoever else runs in its space.
+#[test]
+fn what_is_written_to_a_page_that_came_back_goes_out_again() {
+    for policy in ["linux", "vanilla", "quiet", "linux+unmap=batch-clean"] {
+        let host = Host::new(Setup { cpus: 2, frames: 512, ..Setup::default() });
+        host.run(swapping(policy), |mm| {
+            let id = written(mm, 8);
+            host.on(1, || mm.space(id).switch_to().unwrap());
+            (0..2).for_each(|_| squeeze(mm));
+            for round in 1..4 {
+                assert!((AT..AT + 8).all(|page| swapped(mm, id, page)), "{policy}");
+                for page in (AT..AT + 8).step_by(2) {
+                    assert!(read(mm, id, page).is_ok());
+                    write(mm, id, page, page + round).unwrap();
+                    host.on(1, || assert_eq!(host.read(mm, id, page), Ok(page + round)));
+                }
+                (0..3).for_each(|_| squeeze(mm));
+            }
+            for page in AT..AT + 8 {
+                assert_eq!(read(mm, id, page), Ok(if page % 2 == 0 { page + 3 } else { page }), "{policy}");
+            }
+            sound(mm);
+        });
+    }
+}
+
 #[test]
 fn a_page_that_the_device_does_not_take_stays_in_memory() {
     for (broken, lost) in [(None, 0), (Some(Rule::KeepWhatFailed), 16)] {
