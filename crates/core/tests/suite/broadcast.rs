@@ -183,6 +183,27 @@ fn a_broadcast_covers_what_reclaim_has_deferred() {
     assert_eq!(stale_after_deferral(Some(Rule::DeferredWidensBroadcast)), 1);
 }
 
+/// The same where it is the whole space that is flushed: afterwards nothing is left of what reclaim had deferred, and nobody flushes for it again.
+#[test]
+fn a_broadcast_of_a_space_covers_what_reclaim_has_deferred_too() {
+    let host = machine(3, None);
+    host.run(Config { page_lists: pcp(31), ..bare(POLICY) }, |mm| {
+        let (id, _) = showing(mm, 32, &[1, 2]);
+        [1, 2].iter().for_each(|&cpu| read_all(mm, id, cpu, 32));
+        let (seen, result) = found();
+        host.when_unmapped(id, AT, move |mm| {
+            let host = mm.platform();
+            host.on(1, || mm.space(id).flush().unwrap());
+            assert!(!host.caches(2, AT));
+            host.forget();
+            host.on(1, || mm.space(id).flush_range(pages(AT + 2, 1)).unwrap());
+            seen.set(Some(matches!(host.broadcasts()[..], [Everywhere::Pages { .. }])));
+        });
+        reclaim_all(mm);
+        assert!(result());
+    });
+}
+
 #[test]
 fn a_batch_is_flushed_by_broadcast_of_its_spaces() {
     // The tables that reclaim leaves empty are none of its batches.

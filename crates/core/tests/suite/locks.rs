@@ -320,6 +320,39 @@ fn who_spins_with_interrupts_off_serves_what_others_want() {
     assert_eq!(served_while_spinning(Some(Rule::ServeWhileWaiting)), 0);
 }
 
+/// Whoever has a lock waits for a flush by the second in line for it, who has its interrupts off: it is carried out there.
+#[test]
+fn who_stands_further_back_in_line_serves_too() {
+    let host = Host::new(Setup { cpus: 3, frames: 1024, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let (id, lock) = (own(mm, 1, &[1]), SpinLock::<0>::new());
+        host.place();
+        host.on(1, || host.irqs_off());
+        let holds = || {
+            let held = lock.lock(mm);
+            host.stop();
+            mm.space(id).flush().unwrap();
+            drop(held);
+        };
+        host.aside(0, holds, |_| {
+            host.resume();
+            host.aside(
+                2,
+                || drop(lock.lock(mm)),
+                |_| {
+                    host.resume();
+                    host.on(1, || {
+                        drop(lock.lock(mm));
+                        host.irqs_on();
+                    });
+                },
+            );
+        });
+        host.all_placed();
+        assert_eq!(mm.counter(Counter::RemoteFlushReceived), 1);
+    });
+}
+
 /// So many stand in line behind the holder: each has the lock in its turn, and looks the less often the longer the line is.
 #[test]
 fn a_spin_lock_goes_to_each_in_its_turn() {

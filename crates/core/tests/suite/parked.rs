@@ -66,6 +66,23 @@ fn swept(mm: &Mm<'_>) {
     }
 }
 
+/// What nobody may use no CPU has cached: it waits for nobody, and is free at once.
+#[test]
+fn what_nobody_may_use_is_not_parked() {
+    for gone in [
+        |mm: &Mm<'_>, id| mm.space(id).advise(pages(AT, 8), Advice::Drop).unwrap(),
+        |mm: &Mm<'_>, id| mm.space(id).unmap(pages(AT, 8)).unwrap(),
+    ] {
+        host().run(config(), |mm| {
+            let id = written(mm, 8);
+            mm.space(id).protect(pages(AT, 8), Prot::None).unwrap();
+            let free = settled(mm).free;
+            gone(mm, id);
+            assert_eq!((mm.counter(Counter::Parked), settled(mm).free), (0, free + 8));
+        });
+    }
+}
+
 #[test]
 fn unmap_and_drop_interrupt_nobody() {
     let interrupts = |policy: &str, gone: fn(&Mm<'_>, SpaceId)| {
