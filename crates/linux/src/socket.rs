@@ -82,8 +82,41 @@ struct Content {
     gone: bool,
     /// Whether whoever sent here broke off.
     broken: Broken,
-    /// A byte that does not wait until those before it are read.
-    urgent: Option<u8>,
+    /// The last byte of the stream that was sent as urgent, until what is read goes past it.
+    mark: Option<Mark>,
+}
+
+/// A byte of a stream that need not wait until those before it are read.
+struct Mark {
+    /// Bytes that come before it.
+    before: usize,
+    /// Somebody has taken it, out of its turn.
+    is_taken: bool,
+}
+
+impl Content {
+    /// Whether the next byte is the urgent one.
+    fn is_at_mark(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| mark.before == 0)
+    }
+
+    /// Bytes that are there, those that nobody reads in their turn too.
+    fn all(&self) -> usize {
+        self.packets.iter().map(|packet| packet.bytes.len()).sum()
+    }
+
+    /// The next byte is the urgent one and goes unread, as who reads wants it.
+    fn pass_mark(&mut self) {
+        self.mark = None;
+        if let Some(packet) = self.packets.front_mut() {
+            packet.bytes.pop_front();
+            self.bytes -= 1;
+            if packet.bytes.is_empty() {
+                self.bytes -= OVERHEAD;
+                self.packets.pop_front();
+            }
+        }
+    }
 }
 
 /// Whether the other end broke off: it was closed with bytes that it had not read, never taken in, or something was sent to it that it does not hear any more.
@@ -107,6 +140,8 @@ pub struct Inbox {
     takes: AtomicUsize,
     /// Whether who sends is to be noted: whoever receives asks for it, or nobody has taken it in yet.
     pub asks_who: AtomicBool,
+    /// Whether the urgent byte is read among the others, and not beside them.
+    pub is_inline: AtomicBool,
     left: Arc<Left>,
 }
 
@@ -120,12 +155,15 @@ pub struct Received {
     pub from: Sender,
     /// What came with it.
     pub files: Vec<Arc<Open>>,
+    /// The urgent byte comes next: no read goes over it.
+    pub is_at_mark: bool,
 }
 
 impl Received {
     /// Nothing, from nobody.
     pub fn nothing() -> Received {
-        Received { bytes: Vec::new(), whole: 0, from: Sender::at(&Arc::from([])), files: Vec::new() }
+        let (bytes, files) = (Vec::new(), Vec::new());
+        Received { bytes, whole: 0, from: Sender::at(&Arc::from([])), files, is_at_mark: false }
     }
 }
 
@@ -144,8 +182,8 @@ impl Inbox {
     /// An empty one.
     pub fn new(left: &Arc<Left>, takes: usize) -> Arc<Inbox> {
         let (content, changes) = (Spin::default(), Default::default());
-        let (takes, asks_who) = (AtomicUsize::new(takes), AtomicBool::new(false));
-        Arc::new(Inbox { content, changes, takes, asks_who, left: left.clone() })
+        let (takes, asks_who, is_inline) = (AtomicUsize::new(takes), Default::default(), Default::default());
+        Arc::new(Inbox { content, changes, takes, asks_who, is_inline, left: left.clone() })
     }
 
     /// How many bytes more may come of one who may have so many on their way.
@@ -168,17 +206,32 @@ impl Inbox {
     }
 
     /// Takes up to `most` bytes: of a stream from as many packets of one sender as it takes, up to one with files; of others from one. `None`: there is
-    /// nothing yet. With `peek` it stays.
+    /// nothing yet. With `peek` it stays. A read ends before the urgent byte, and one that begins there goes past it.
     pub fn receive(&self, most: usize, stream: bool, peek: bool) -> Option<Received> {
         let mut received = Received::nothing();
+        let is_inline = self.is_inline.load(Ordering::Relaxed);
         let found = self.content.with(|content| {
-            if content.packets.is_empty() {
+            let passes = content.is_at_mark() && most > 0;
+            if passes && !peek && is_inline {
+                content.mark = None;
+            } else if passes && !peek {
+                content.pass_mark();
+            }
+            let skip = usize::from(passes && peek && !is_inline);
+            let ahead = content.mark.as_ref().filter(|_| !passes).map(|mark| mark.before);
+            let most = ahead.map_or(most, |before| most.min(before));
+            // A packet that is no more than the urgent byte is looked over.
+            let over = usize::from(
+                skip > 0 && content.packets.front().is_some_and(|packet| packet.bytes.len() == skip),
+            );
+            if content.packets.len() <= over {
                 return content.ended || content.closed;
             }
             if peek {
-                let packet = &content.packets[0];
-                received.whole = packet.bytes.len();
-                received.bytes = first(&packet.bytes, most);
+                let packet = &content.packets[over];
+                let skip = skip - over;
+                received.whole = packet.bytes.len() - skip;
+                received.bytes = first(&packet.bytes, most + skip).split_off(skip);
                 received.from = packet.from.clone();
                 received.files.clone_from(&packet.files);
                 if !packet.files.is_empty() {
@@ -218,6 +271,10 @@ impl Inbox {
                 if !done || !stream {
                     break;
                 }
+            }
+            if let Some(mark) = &mut content.mark {
+                mark.before -= received.bytes.len();
+                received.is_at_mark = mark.before == 0;
             }
             true
         });
@@ -278,7 +335,9 @@ impl Inbox {
     /// Whether a read would not wait; whether nobody sends any more; whether nobody receives any more.
     pub fn state(&self) -> (bool, bool, bool) {
         self.content.with(|content| {
-            let some = !content.packets.is_empty();
+            let is_urgent = content.is_at_mark() && !self.is_inline.load(Ordering::Relaxed);
+            let is_alone = is_urgent && content.all() == 1;
+            let some = !content.packets.is_empty() && !is_alone;
             (some || content.ended || content.closed, content.ended, content.closed)
         })
     }
@@ -288,22 +347,59 @@ impl Inbox {
         self.content.with(|content| self.room(content, sends) > OVERHEAD)
     }
 
-    /// Bytes in it: all of a stream, or of the next packet.
+    /// Bytes in it: all of a stream, up to the urgent byte if that is read beside the others, or of the next packet.
     pub fn len(&self, stream: bool) -> usize {
-        self.content.with(|content| {
-            let mut all = content.packets.iter().map(|packet| packet.bytes.len());
-            if stream { all.sum() } else { all.next().unwrap_or(0) }
+        self.content.with(|content| match &content.mark {
+            Some(mark) if !self.is_inline.load(Ordering::Relaxed) => mark.before,
+            _ if stream => content.all(),
+            _ => content.packets.front().map_or(0, |packet| packet.bytes.len()),
         })
     }
 
-    /// The urgent byte; it stays there to be looked at.
+    /// The urgent byte, if nobody has taken it; it stays there to be looked at, or is taken.
     pub fn urgent(&self, stays: bool) -> Option<u8> {
-        self.content.with(|content| if stays { content.urgent } else { content.urgent.take() })
+        if self.is_inline.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.content.with(|content| {
+            let mark = content.mark.as_mut().filter(|mark| !mark.is_taken)?;
+            mark.is_taken = !stays;
+            let mut place = mark.before;
+            content.packets.iter().find_map(|packet| {
+                let byte = packet.bytes.get(place).copied();
+                place = place.wrapping_sub(packet.bytes.len());
+                byte
+            })
+        })
     }
 
-    /// Puts one in, in place of another that nobody has taken.
-    pub fn send_urgent(&self, byte: u8) {
-        self.content.with(|content| content.urgent = Some(byte));
+    /// Whether there is an urgent byte that nobody has taken or read; and whether it comes next.
+    pub fn urgency(&self) -> (bool, bool) {
+        self.content
+            .with(|content| (content.mark.as_ref().is_some_and(|mark| !mark.is_taken), content.is_at_mark()))
+    }
+
+    /// Puts one in. Another before it is as all others now; but who has read all that came before that does not read it.
+    pub fn send_urgent(&self, byte: u8, from: &Sender) {
+        self.content.with(|content| {
+            if content.closed || content.ended {
+                return;
+            }
+            if content.is_at_mark() && !self.is_inline.load(Ordering::Relaxed) {
+                content.pass_mark();
+            }
+            let before = content.all();
+            match content.packets.back_mut() {
+                Some(last) => last.bytes.push_back(byte),
+                None => {
+                    content.bytes += OVERHEAD;
+                    let (bytes, from) = (VecDeque::from([byte]), from.clone());
+                    content.packets.push_back(Packet { bytes, from, files: Vec::new() });
+                }
+            }
+            content.bytes += 1;
+            content.mark = Some(Mark { before, is_taken: false });
+        });
         self.comes();
     }
 
@@ -356,7 +452,7 @@ impl Inbox {
     pub fn close(&self) -> Vec<Arc<Open>> {
         let gone = self.content.with(|content| {
             (content.closed, content.gone) = (true, true);
-            content.bytes = 0;
+            (content.bytes, content.mark) = (0, None);
             core::mem::take(&mut content.packets)
         });
         self.ends();

@@ -330,8 +330,54 @@ static void breaks(void) {
     close(listens);
 }
 
+// Where the reader is: how many bytes a read gives, whether the urgent byte is the next, and what it is ready for.
+static int stands(int end, int bytes, int at_mark, int ready) {
+    int left = -1, is_at_mark = -1;
+    struct pollfd polled = {end, POLLIN | POLLPRI, 0};
+    return ioctl(end, FIONREAD, &left) == 0 && ioctl(end, SIOCATMARK, &is_at_mark) == 0 && poll(&polled, 1, 0) >= 0 && left == bytes && is_at_mark == at_mark && polled.revents == ready;
+}
+
+static int reads(int end, int most, int flags, const char *text) {
+    char bytes[16];
+    int len = strlen(text);
+    return recv(end, bytes, most, flags | MSG_DONTWAIT) == len && !memcmp(bytes, text, len);
+}
+
+// A read ends before the urgent byte, and the next goes past it, taken or not, unless it is to be read like all others.
+static void marks(void) {
+    int pair[2], listens, one = 1;
+    for (int among = 0; among < 2; among++) {
+        network(pair, &listens);
+        int from = pair[0], to = pair[1];
+        const int both = POLLIN | POLLPRI;
+        CHECK(setsockopt(from, IPPROTO_TCP, TCP_NODELAY, &one, 4) == 0 && setsockopt(to, SOL_SOCKET, SO_OOBINLINE, &among, 4) == 0 && stands(to, 0, 0, 0));
+        CHECK(send(from, "hello", 5, MSG_OOB) == 5 && send(from, "world", 5, 0) == 5);
+        CHECK(UNTIL(stands(to, among ? 10 : 4, 0, both)) && reads(to, 16, MSG_PEEK, "hell") && reads(to, 16, MSG_WAITALL, "hell") && stands(to, among ? 6 : 0, 1, both));
+        if (among) {
+            FAILS(recv(to, (char[1]){0}, 1, MSG_OOB), EINVAL);
+            CHECK(reads(to, 2, MSG_PEEK, "ow") && reads(to, 2, 0, "ow") && stands(to, 4, 0, POLLIN) && reads(to, 16, 0, "orld"));
+        } else {
+            CHECK(reads(to, 1, MSG_OOB | MSG_PEEK, "o") && reads(to, 1, MSG_OOB, "o") && stands(to, 0, 1, POLLIN));
+            FAILS(recv(to, (char[1]){0}, 1, MSG_OOB), EINVAL);
+            CHECK(reads(to, 2, MSG_PEEK, "wo") && reads(to, 2, 0, "wo") && stands(to, 3, 0, POLLIN) && reads(to, 16, 0, "rld"));
+        }
+        // The next urgent byte makes the one before it one of many; but who stands there does not read it.
+        CHECK(send(from, "ab", 2, MSG_OOB) == 2 && send(from, "cd", 2, MSG_OOB) == 2 && UNTIL(stands(to, among ? 4 : 3, 0, both)));
+        CHECK(reads(to, 16, 0, "abc") && send(from, "ef", 2, MSG_OOB) == 2 && UNTIL(stands(to, among ? 3 : 1, 0, both)) && reads(to, 16, 0, among ? "de" : "e"));
+        // A read that finds no other byte loses it.
+        CHECK(stands(to, among, 1, among ? both : POLLPRI));
+        if (among)
+            CHECK(reads(to, 16, 0, "f"));
+        else
+            FAILS(recv(to, (char[16]){0}, 16, MSG_DONTWAIT), EAGAIN);
+        CHECK(stands(to, 0, 0, 0) && send(from, "g", 1, MSG_OOB) == 1 && shutdown(from, SHUT_WR) == 0 && UNTIL(stands(to, among, 1, both)));
+        CHECK(reads(to, 16, 0, among ? "g" : "") && reads(to, 16, 0, ""));
+        close(from), close(to), close(listens);
+    }
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"along", along}, {"rooms", rooms}, {"ends", ends}, {"breaks", breaks}};
+    static const struct part parts[] = {{"along", along}, {"rooms", rooms}, {"ends", ends}, {"breaks", breaks}, {"marks", marks}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -116,6 +116,7 @@ impl<M: Machine> Linux<'_, M> {
         const BYTES_TO_READ: u64 = 0x541b;
         const BYTES_TO_SEND: u64 = 0x5411;
         const BYTES_OF_BLOCK: u64 = 2;
+        const IS_AT_MARK: u64 = 0x8905;
         let open = self.open_used(thread, number)?;
         match (what, &open.kind) {
             // Those that are of any file alike.
@@ -143,6 +144,12 @@ impl<M: Machine> Linux<'_, M> {
             (BYTES_TO_READ, Kind::Socket(socket)) => {
                 let bytes = socket.inbox.len(socket.is_stream()) as u32;
                 self.machine.write_user(with, &bytes.to_le_bytes()).map(|()| 0)
+            }
+            (IS_AT_MARK, Kind::Socket(socket))
+                if socket.is_stream() && socket.family != crate::socket::UNIX =>
+            {
+                let (_, is_next) = socket.inbox.urgency();
+                self.machine.write_user(with, &u32::from(is_next).to_le_bytes()).map(|()| 0)
             }
             // Who hears of it.
             (0x8901 | 0x8902, Kind::Socket(_)) => {

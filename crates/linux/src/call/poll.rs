@@ -47,7 +47,7 @@ fn of_socket(socket: &Socket) -> u32 {
         return if comes { IN } else { 0 };
     }
     let (some, ended, closed) = socket.inbox.state();
-    let urgent = if socket.inbox.urgent(true).is_some() { URGENT } else { 0 };
+    let urgent = if socket.inbox.urgency().0 { URGENT } else { 0 };
     let found = urgent
         | if some { IN } else { 0 }
         | if ended || closed { ENDED } else { 0 }

@@ -215,6 +215,7 @@ impl<M: Machine> Linux<'_, M> {
             }
         });
         found.inbox.asks_who.store(found.is_set(1, 16), Ordering::Relaxed);
+        found.inbox.is_inline.store(found.is_set(1, 10), Ordering::Relaxed);
         let address = found.peer().map_or(found.own(), |peer| peer.address);
         let address = crate::network::as_seen(socket.family, &address);
         self.store_address(&address, to, len_at)?;

@@ -103,6 +103,9 @@ impl<M: Machine> Linux<'_, M> {
         if let (1, 16) = (level, what) {
             socket.inbox.asks_who.store(value[0] != 0, Ordering::Relaxed);
         }
+        if let (1, 10) = (level, what) {
+            socket.inbox.is_inline.store(value[0] != 0, Ordering::Relaxed);
+        }
         let key = (level as u32, what as u32);
         socket.state.with(|state| {
             if state.options.len() < MOST || state.options.contains_key(&key) {

@@ -98,7 +98,8 @@ impl<M: Machine> Linux<'_, M> {
             }
             let count = found.bytes.len() as u64;
             done += count;
-            let is_over = !stream || peek || count == 0 || done == room || !found.files.is_empty();
+            let is_over =
+                !stream || peek || count == 0 || done == room || found.is_at_mark || !found.files.is_empty();
             // What another has sent is not of the same message.
             let is_told = socket.family == UNIX && socket.is_set(1, 16) && flags & message::ALL == 0;
             let last = is_over || is_told;

@@ -213,7 +213,7 @@ impl<M: Machine> Linux<'_, M> {
         let mut sum = 0;
         let mut failed = None;
         if stream && socket.family != UNIX && flags & message::URGENT != 0 && whole > 0 {
-            // The last byte is urgent, and does not lie among the others.
+            // The last byte is urgent.
             let mut all = alloc::vec![0; whole.min(self.piece() as u64) as usize];
             let mut place = 0;
             for &(at, bytes) in from {
@@ -224,7 +224,7 @@ impl<M: Machine> Linux<'_, M> {
             let last = all.pop().unwrap_or_default();
             let put = if all.is_empty() { Ok(()) } else { put(&all) };
             put.map_err(|(_, error)| error)?;
-            inbox.send_urgent(last);
+            inbox.send_urgent(last, &own);
             self.changed(key_of(&*inbox));
             return Ok(all.len() as u64 + 1);
         }
