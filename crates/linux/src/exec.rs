@@ -252,15 +252,14 @@ impl<M: Machine> Linux<'_, M> {
             *actions =
                 actions.map(|action| Action { handler: u64::from(action.handler == 1), ..Action::default() });
         });
-        let environment = environment.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
         let closed = process.files.with(crate::open::Files::take_for_exec);
         closed.into_iter().for_each(|open| self.closed(thread, open));
         let name = first_path.rsplit(|&byte| byte == b'/').next().unwrap_or(&first_path);
         process.place.with(|place| {
             place.name = name[..name.len().min(15)].to_vec();
-            place.arguments = arguments.iter().flat_map(|word| word.iter().copied().chain([0])).collect();
             place.executable.clone_from(&program.path);
-            (place.environment, place.auxiliary) = (environment, stack.aux);
+            (place.arguments, place.environment) = (stack.arguments, stack.environment);
+            place.auxiliary = stack.aux;
         });
         self.no_longer_borrows(process);
         Ok(())

@@ -305,8 +305,8 @@ impl<'p, M: Machine> Linux<'p, M> {
             root: self.root.clone(),
             umask: 0o022,
             executable: Vec::new(),
-            arguments: Vec::new(),
-            environment: Vec::new(),
+            arguments: 0..0,
+            environment: 0..0,
             auxiliary: Vec::new(),
             name: b"kernel".to_vec(),
         };

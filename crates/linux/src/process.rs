@@ -3,6 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use quietmm::SpaceId;
@@ -93,10 +94,10 @@ pub(crate) struct Place {
     pub umask: u32,
     /// The path of its program.
     pub executable: Vec<u8>,
-    /// Its arguments, with zeros between.
-    pub arguments: Vec<u8>,
-    /// Its environment, likewise, and what the kernel told it, when it began.
-    pub environment: Vec<u8>,
+    /// Where its arguments lie in its memory, and its environment, as it may change them: with zeros between.
+    pub arguments: Range<u64>,
+    pub environment: Range<u64>,
+    /// What the kernel told it when it began.
     pub auxiliary: Vec<u8>,
     /// The name that it has given itself, or its program's.
     pub name: Vec<u8>,

@@ -260,6 +260,21 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
+    /// The arguments as they lie in the process's memory now. One that has written over their end has given itself a title, which may go on where its
+    /// environment was: up to the first zero.
+    fn command_line(&self, process: &Process) -> Vec<u8> {
+        let (there, behind) = process.place.with(|place| (place.arguments.clone(), place.environment.end));
+        let arguments = self.look_into(process, there.clone());
+        if arguments.len() as u64 != there.end - there.start || arguments.last().is_none_or(|&last| last == 0)
+        {
+            return arguments;
+        }
+        let mut title = self.look_into(process, there.start..behind);
+        let end = title.iter().position(|&byte| byte == 0).map_or(title.len(), |zero| zero + 1);
+        title.truncate(end);
+        title
+    }
+
     pub(crate) fn make(&self, process: &Arc<Process>, tid: Option<u32>, made: Made) -> Vec<u8> {
         let cpus = self.machine.possible_cpus();
         let (total, free) = self.machine.memory();
@@ -278,8 +293,11 @@ impl<M: Machine> Linux<'_, M> {
                     ""
                 )
             }
-            Made::CommandLine => return process.place.with(|place| place.arguments.clone()),
-            Made::Environment => return process.place.with(|place| place.environment.clone()),
+            Made::CommandLine => return self.command_line(process),
+            Made::Environment => {
+                let there = process.place.with(|place| place.environment.clone());
+                return self.look_into(process, there);
+            }
             Made::Auxiliary => return process.place.with(|place| place.auxiliary.clone()),
             Made::Status => self.status(process, tid, &name),
             Made::Stat => self.stat_line(process, tid, &name),

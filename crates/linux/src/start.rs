@@ -1,6 +1,7 @@
 //! The stack on which a program begins: arguments, environment, and what the kernel tells it of itself.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::errno::Errno;
 
@@ -38,6 +39,10 @@ pub struct Start {
     pub pointer: u64,
     /// The words about itself, as they lie there.
     pub aux: Vec<u8>,
+    /// Where the texts of its arguments lie, and those of its environment.
+    pub arguments: Range<u64>,
+    /// They come right behind.
+    pub environment: Range<u64>,
 }
 
 /// Packs a stack that ends at `end`. `Aux::Random`, `Aux::Name` and `Aux::Platform` are added here.
@@ -69,7 +74,9 @@ pub fn pack(
     upper.extend_from_slice(&random);
     upper.resize((upper.len() + 8).next_multiple_of(16), 0);
     let base = end - upper.len() as u64;
-    let place = |index: usize| base + places[index];
+    let place = |index: usize| base + places.get(index).copied().unwrap_or(random_at);
+    let split = place(texts.len() + arguments.len());
+    let (arguments_at, environment_at) = (place(texts.len())..split, split..base + random_at);
 
     let mut words = Vec::new();
     words.push(arguments.len() as u64);
@@ -90,7 +97,7 @@ pub fn pack(
     let told: Vec<u8> = words[aux_at..].iter().flat_map(|word| word.to_le_bytes()).collect();
     let mut bytes: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
     bytes.extend_from_slice(&upper);
-    Ok(Start { bytes, pointer, aux: told })
+    Ok(Start { bytes, pointer, aux: told, arguments: arguments_at, environment: environment_at })
 }
 
 #[cfg(test)]
@@ -131,6 +138,8 @@ mod tests {
             assert_eq!(stack.word(at + 32), 0);
             assert_eq!(stack.text(stack.word(at + 40)), b"PATH=/bin");
             assert_eq!(stack.word(at + 48), 0);
+            assert_eq!(stack.0.arguments, stack.word(at + 8)..stack.word(at + 40));
+            assert_eq!(stack.0.environment.end - stack.0.environment.start, 10);
             let mut aux = alloc::collections::BTreeMap::new();
             let mut place = at + 56;
             while stack.word(place) != 0 {

@@ -417,8 +417,47 @@ static void stacks(void) {
     CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 
+// Whether a file below /proc/self has these bytes.
+static int has(const char *name, const char *bytes, int len) {
+    char path[32], text[256];
+    sprintf(path, "/proc/self/%s", name);
+    int file = open(path, O_RDONLY), got = read(file, text, sizeof text);
+    return close(file) == 0 && got == len && !memcmp(text, bytes, len);
+}
+
+// A process has written over its arguments, which others see, and further: then all up to a zero is its title.
+static void title(int count, char **arguments, char **environment) {
+    wrong = 0;
+    char *start = arguments[0], own[64];
+    CHECK(count == 3 && environment[0] == start + 14 && has("cmdline", "exact\0title\0x\0", 14) && has("environ", "A=b\0CD=ef\0", 10));
+    arguments[1][0] = 'T';
+    CHECK(has("cmdline", "exact\0Title\0x\0", 14));
+    memset(start, 0, 14), strcpy(start, "new");
+    CHECK(has("cmdline", "new\0\0\0\0\0\0\0\0\0\0\0", 14));
+    memset(start, 'q', 14);
+    CHECK(has("cmdline", "qqqqqqqqqqqqqqA=b\0", 18));
+    memset(start, 'q', 20), start[20] = 0;
+    CHECK(has("cmdline", "qqqqqqqqqqqqqqqqqqqq\0", 21) && has("environ", "qqqqqq\0ef\0", 10));
+    memset(start, 'q', 24), memset(own, 'q', 24);
+    CHECK(has("cmdline", own, 24));
+    start[1] = 0;
+    CHECK(has("cmdline", "q\0", 2));
+    CHILD(strcpy(start, "child"); CHECK(has("cmdline", "child\0", 6)));
+    CHECK(has("cmdline", "q\0", 2));
+    fflush(stderr);
+    _exit(wrong);
+}
+
+static void titles(void) {
+    int status = -1;
+    pid_t child = fork();
+    if (!child) execve("/proc/self/exe", (char *[]){"exact", "title", "x", 0}, (char *[]){"A=b", "CD=ef", 0}), _exit(99);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}};
+    if (count == 3) title(count, arguments, environ);
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -6,6 +6,7 @@
 use alloc::sync::Weak;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use quietmm::{PageNumber, PageRange, SpaceId, Term, UserAccess};
 
@@ -15,7 +16,7 @@ use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::memory::{pages, prot};
 use crate::open::Open;
-use crate::process::{Memory, Thread};
+use crate::process::{Memory, Process, Thread};
 
 /// Buffers one after the other, as far as they have been used.
 struct Buffers {
@@ -100,6 +101,23 @@ impl<M: Machine> Linux<'_, M> {
         }
         self.mm.unpin(pins);
         Ok(())
+    }
+
+    /// What a process has there, up to the first page that it may not read itself.
+    pub(crate) fn look_into(&self, process: &Process, Range { mut start, end }: Range<u64>) -> Vec<u8> {
+        let mut found = Vec::new();
+        let Some(memory) = process.memory.with(|memory| memory.clone()) else { return found };
+        while start < end {
+            let (before, some) = (found.len(), (end - start).min(PAGE - start % PAGE));
+            found.resize(before + some as usize, 0);
+            if self.copy_page(memory.space, start, &mut found[before..], false).is_err() {
+                found.truncate(before);
+                break;
+            }
+            start += some;
+            self.machine.cond_resched();
+        }
+        found
     }
 
     /// Reads or writes what another process has there, whatever its own rights: how many bytes, up to the first that cannot be had. What is

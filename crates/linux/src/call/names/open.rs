@@ -313,8 +313,10 @@ impl<M: Machine> Linux<'_, M> {
             // A line for each area, and twice that while it grows.
             Made::Maps => self.bytes_of_maps(process, 512),
             Made::Areas => self.bytes_of_maps(process, 3072),
-            Made::CommandLine => process.place.with(|place| place.arguments.len()) as u64,
-            Made::Environment => process.place.with(|place| place.environment.len()) as u64,
+            // The title, and the arguments before it.
+            Made::CommandLine | Made::Environment => {
+                2 * process.place.with(|place| place.environment.end - place.arguments.start)
+            }
             _ => 0,
         };
         if bytes > 0 && !self.machine.has_piece(bytes) {
