@@ -223,6 +223,11 @@ impl Open {
             Kind::Directory(inode) if inode.is_gone() && !crate::procfs::is_made_up(inode) => {
                 [self.path.as_slice(), b" (deleted)"].concat()
             }
+            Kind::Pipe(end) | Kind::Both(end, _)
+                if end.file.as_ref().is_some_and(|inode| inode.links.load(Ordering::Relaxed) == 0) =>
+            {
+                [self.path.as_slice(), b" (deleted)"].concat()
+            }
             _ => self.path.clone(),
         }
     }
@@ -238,6 +243,7 @@ impl Open {
             | Kind::PageMap(_, inode)
             | Kind::Master(_, inode)
             | Kind::Slave(_, inode) => Some(inode),
+            Kind::Pipe(end) | Kind::Both(end, _) => end.file.as_ref(),
             _ => None,
         }
     }

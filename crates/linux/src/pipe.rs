@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::errno::Errno;
 use crate::left::{Leaving, Left};
 use crate::sync::{Spin, key_of};
+use crate::tree::Inode;
 
 /// Bytes that fit.
 pub const ROOM: usize = 65536;
@@ -46,6 +47,8 @@ pub struct End {
     pub way: Way,
     /// Nobody had the other end open when this one was opened: how often it had been opened before.
     unmet: Option<u64>,
+    /// The file by whose name it was opened.
+    pub file: Option<Arc<Inode>>,
 }
 
 /// What can be done at once.
@@ -141,7 +144,7 @@ impl Pipe {
         self.change(Way::Read);
         self.change(Way::Write);
         let unmet = before.filter(|_| way != other);
-        (End { pipe: self.clone(), way, unmet }, before)
+        (End { pipe: self.clone(), way, unmet, file: None }, before)
     }
 
     fn change(&self, way: Way) {

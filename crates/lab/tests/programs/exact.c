@@ -396,6 +396,30 @@ static void watched(void) {
     close(file), close(watches), unlink(name);
 }
 
+// A pipe that was opened by its name is the file of that name.
+static void fifos(void) {
+    char bytes[4];
+    struct stat file, open_one;
+    CHECK(mkfifo("exact.fifo", 0640) == 0 && chmod("exact.fifo", 0640) == 0 && stat("exact.fifo", &file) == 0);
+    int watches = inotify_init1(IN_NONBLOCK);
+    CHECK(inotify_add_watch(watches, "exact.fifo", IN_ALL_EVENTS) > 0);
+    for (int both = 0; both < 2; both++) {
+        int end = open("exact.fifo", (both ? O_RDWR : O_RDONLY) | O_NONBLOCK);
+        CHECK(told(watches) == IN_OPEN && fstat(end, &open_one) == 0 && open_one.st_ino == file.st_ino && open_one.st_dev == file.st_dev);
+        CHECK(open_one.st_mode == (S_IFIFO | 0640) && open_one.st_nlink == 1 && fchmod(end, 0600) == 0 && stat("exact.fifo", &open_one) == 0);
+        CHECK(open_one.st_mode == (S_IFIFO | 0600) && fchmod(end, 0640) == 0 && told(watches) == IN_ATTRIB);
+        struct timespec times[2] = {{5, 0}, {6, 0}};
+        CHECK(futimens(end, times) == 0 && stat("exact.fifo", &open_one) == 0 && open_one.st_atime == 5 && open_one.st_mtime == 6 && told(watches) == IN_ATTRIB);
+        if (both) {
+            CHECK(write(end, "abc", 3) == 3 && told(watches) == IN_MODIFY && read(end, bytes, 4) == 3 && told(watches) == IN_ACCESS);
+            CHECK(fstat(end, &open_one) == 0 && open_one.st_atime > 6 && open_one.st_mtime > 6);
+        }
+        CHECK(posix_fadvise(end, 0, 0, POSIX_FADV_NORMAL) == ESPIPE && told(watches) == 0);
+        CHECK(close(end) == 0 && told(watches) == (both ? IN_CLOSE_WRITE : IN_CLOSE_NOWRITE));
+    }
+    close(watches), unlink("exact.fifo");
+}
+
 static volatile int deep;
 static void falls(int signal) {
     if (deep++ < 1000) raise(signal);
@@ -456,7 +480,7 @@ static void titles(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}};
     if (count == 3) title(count, arguments, environ);
     PLAY(parts, count, arguments);
     return 0;

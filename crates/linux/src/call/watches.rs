@@ -146,7 +146,7 @@ impl<M: Machine> Linux<'_, M> {
     /// The same of what is open.
     pub(crate) fn happened_to(&self, open: &Open, what: u32) {
         if self.watching.load(Ordering::Relaxed) | self.noted.load(Ordering::Relaxed) != 0
-            && let Kind::File(_) | Kind::Directory(_) = &open.kind
+            && let Kind::File(_) | Kind::Directory(_) | Kind::Pipe(_) | Kind::Both(..) = &open.kind
             && let Some(reached) = Reached::of(open)
         {
             self.happened_at(&reached, what);

@@ -206,7 +206,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOTDIR);
         }
         let kind = match &open.kind {
-            Kind::Pipe(end) => {
+            Kind::Pipe(end) if end.file.is_none() => {
                 let writes = flags & flag::ACCESS == flag::WRITE_ONLY;
                 let again = end.pipe.end(if writes { Way::Write } else { Way::Read });
                 self.changed(key_of(&*again.pipe));
@@ -252,7 +252,7 @@ impl<M: Machine> Linux<'_, M> {
             Body::Device(Device::Console) => Kind::Device(Device::Console, inode.clone()),
             Body::Device(device) => Kind::Device(*device, inode.clone()),
             Body::Fifo(_) if flags & flag::PATH != 0 => Kind::Text(Spin::default(), inode.clone()),
-            Body::Fifo(pipe) => self.open_fifo(thread, pipe, flags)?,
+            Body::Fifo(pipe) => self.open_fifo(thread, pipe, &inode, flags)?,
             Body::Socket if flags & flag::PATH == 0 => return Err(Errno::ENXIO),
             Body::Socket => Kind::Text(Spin::default(), inode.clone()),
             Body::Made(_) => Kind::Text(Spin::default(), inode.clone()),
@@ -327,12 +327,20 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     /// An end of a pipe with a name, once somebody has the other one.
-    fn open_fifo(&self, thread: &Thread, pipe: &Arc<Pipe>, flags: u32) -> Result<Kind, Errno> {
+    fn open_fifo(
+        &self,
+        thread: &Thread,
+        pipe: &Arc<Pipe>,
+        inode: &Arc<Inode>,
+        flags: u32,
+    ) -> Result<Kind, Errno> {
         let (way, other) = match flags & flag::ACCESS {
             0 => (Way::Read, Way::Write),
             flag::WRITE_ONLY => (Way::Write, Way::Read),
             _ => {
-                let both = Kind::Both(pipe.end(Way::Read), pipe.end(Way::Write));
+                let mut end = pipe.end(Way::Read);
+                end.file = Some(inode.clone());
+                let both = Kind::Both(end, pipe.end(Way::Write));
                 self.changed(key_of(&**pipe));
                 return Ok(both);
             }
@@ -341,7 +349,8 @@ impl<M: Machine> Linux<'_, M> {
         if at_once && way == Way::Write && !pipe.is_open(Way::Read) {
             return Err(Errno::ENXIO);
         }
-        let (end, before) = pipe.end_before(way, other);
+        let (mut end, before) = pipe.end_before(way, other);
+        end.file = Some(inode.clone());
         self.changed(key_of(&**pipe));
         let met = || before.is_none_or(|before| pipe.is_open(other) || pipe.opened(other) != before);
         if !at_once && self.wait(thread, key_of(&**pipe), None, met) != Waited::Ready {

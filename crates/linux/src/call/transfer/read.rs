@@ -164,7 +164,16 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Console(_) => Ok(0),
             Kind::Master(side, _) => self.read_master(thread, open, &side.terminal, to, bytes),
             Kind::Slave(side, _) => self.read_slave(thread, open, side, to, bytes),
-            Kind::Pipe(end) | Kind::Both(end, _) => self.read_pipe(thread, open, end, to, bytes),
+            Kind::Pipe(end) | Kind::Both(end, _) => {
+                let done = self.read_pipe(thread, open, end, to, bytes)?;
+                if done > 0
+                    && let Some(inode) = &end.file
+                {
+                    inode.note_read(self.clock());
+                    self.happened_to(open, crate::watches::event::ACCESS);
+                }
+                Ok(done)
+            }
             Kind::Event(counter) => {
                 if bytes < 8 {
                     return Err(Errno::EINVAL);

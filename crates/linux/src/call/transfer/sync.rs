@@ -60,7 +60,7 @@ impl<M: Machine> Linux<'_, M> {
         }
         let inode = match &open.kind {
             Kind::File(inode) => inode,
-            Kind::Pipe(_) => return Err(Errno::ESPIPE),
+            Kind::Pipe(_) | Kind::Both(..) => return Err(Errno::ESPIPE),
             _ => return Ok(0),
         };
         if advice == NOT_NEEDED

@@ -167,7 +167,15 @@ impl<M: Machine> Linux<'_, M> {
             Kind::Console(which) => self.print(thread, *which, bytes, load),
             Kind::Master(side, _) => self.write_master(thread, open, &side.terminal, bytes, load),
             Kind::Slave(side, _) => self.write_slave(thread, open, side, bytes, load),
-            Kind::Pipe(end) | Kind::Both(_, end) => self.write_pipe(thread, open, end, bytes, load),
+            Kind::Pipe(end) | Kind::Both(_, end) => {
+                let done = self.write_pipe(thread, open, end, bytes, load)?;
+                if done > 0
+                    && let Some(inode) = open.inode()
+                {
+                    inode.touch(self.clock());
+                }
+                Ok(done)
+            }
             Kind::Event(counter) => {
                 if bytes != 8 {
                     return Err(Errno::EINVAL);
