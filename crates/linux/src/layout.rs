@@ -47,6 +47,8 @@ pub struct Stat {
     pub pages: u64,
     /// Read, modified, changed.
     pub times: [u64; 3],
+    /// Made.
+    pub born: u64,
     pub owner: [u32; 2],
 }
 
@@ -89,8 +91,7 @@ impl Stat {
             .long(self.blocks())
             .long(0);
         let [read, modified, changed] = self.times;
-        // It was made, as far as is known, when it was first changed.
-        let times = [read, read.min(modified).min(changed), changed, modified].into_iter().fold(size, time);
+        let times = [read, self.born, changed, modified].into_iter().fold(size, time);
         times.word((self.device >> 8) as u32).word(self.device as u32 & 0xff).word(0).word(1).zeros_to(256).0
     }
 }
@@ -109,6 +110,7 @@ mod tests {
             bytes: 5000,
             pages: 2,
             times: [1_000_000_003, 2_000_000_005, 3_000_000_007],
+            born: 4_000_000_009,
             owner: [11, 12],
         };
         let plain = stat.pack();
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(more.len(), 256);
         assert_eq!([32, 40, 48].map(|at| long(&more, at)), [7, 5000, 16]);
         assert_eq!(more[28..30], 0o100644_u16.to_le_bytes());
-        assert_eq!([64, 80, 96, 112].map(|at| long(&more, at)), [1, 1, 3, 2]);
+        assert_eq!([64, 80, 96, 112].map(|at| long(&more, at)), [1, 4, 3, 2]);
         assert_eq!((&more[20..24], &more[24..28]), (&[11, 0, 0, 0][..], &[12, 0, 0, 0][..]));
         assert_eq!(more[128..136], [1, 0, 0, 0, 5, 0, 0, 0]);
     }

@@ -253,6 +253,8 @@ pub struct Inode {
     pub modified: AtomicU64,
     /// When it was last read, as far as that is kept: once after each change.
     pub accessed: AtomicU64,
+    /// When it was made.
+    pub born: u64,
     /// When something about it was last changed.
     pub changed: AtomicU64,
     /// Whose it is: a user and a group.
@@ -276,8 +278,10 @@ pub struct Inode {
 impl Inode {
     /// A new one, without a name.
     pub fn new(number: u64, mode: u32, modified: u64, body: Body) -> Arc<Inode> {
-        let [modified, accessed, changed] = [modified; 3].map(AtomicU64::new);
+        let born = modified;
+        let [modified, accessed, changed] = [born; 3].map(AtomicU64::new);
         Arc::new(Inode {
+            born,
             number,
             mode: AtomicU32::new(mode),
             links: AtomicU32::new(0),

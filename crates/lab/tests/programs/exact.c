@@ -420,6 +420,19 @@ static void fifos(void) {
     close(watches), unlink("exact.fifo");
 }
 
+// When a file was made stays, whatever is said of its times.
+static void born(void) {
+    char name[] = "born.XXXXXX";
+    int file = mkstemp(name);
+    struct statx before, after;
+    struct timespec early[2] = {{5, 0}, {6, 0}}, late[2] = {{4000000000, 0}, {4000000001, 0}};
+    CHECK(statx(file, "", AT_EMPTY_PATH, STATX_ALL, &before) == 0 && futimens(file, early) == 0);
+    CHECK(statx(file, "", AT_EMPTY_PATH, STATX_ALL, &after) == 0 && after.stx_mtime.tv_sec == 6);
+    CHECK(!memcmp(&before.stx_btime, &after.stx_btime, sizeof before.stx_btime) && futimens(file, late) == 0);
+    CHECK(statx(file, "", AT_EMPTY_PATH, STATX_ALL, &after) == 0 && !memcmp(&before.stx_btime, &after.stx_btime, sizeof before.stx_btime));
+    close(file), unlink(name);
+}
+
 static volatile int deep;
 static void falls(int signal) {
     if (deep++ < 1000) raise(signal);
@@ -480,7 +493,7 @@ static void titles(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}};
     if (count == 3) title(count, arguments, environ);
     PLAY(parts, count, arguments);
     return 0;

@@ -56,6 +56,7 @@ impl<M: Machine> Linux<'_, M> {
                 0 if made_up => now,
                 time => time,
             }),
+            born: if made_up && inode.born == 0 { now } else { inode.born },
             owner: [0, 1].map(|which| inode.owner[which].load(Ordering::Relaxed)),
         }
     }
@@ -77,7 +78,8 @@ impl<M: Machine> Linux<'_, M> {
             _ => core::ptr::from_ref(open).addr(),
         };
         let number = own as u64 >> 4 & 0xffff_ffff;
-        Stat { number, mode, links: 1, device, bytes: 0, pages: 0, times: [self.clock(); 3], owner: [0; 2] }
+        let (times, born) = ([self.clock(); 3], self.clock());
+        Stat { number, mode, links: 1, device, bytes: 0, pages: 0, times, born, owner: [0; 2] }
     }
 
     fn stat_at(&self, thread: &Thread, directory: u64, path: u64, flags: u64) -> Result<Stat, Errno> {
