@@ -8,7 +8,8 @@ use crate::tree::{Body, Inode};
 
 /// Links that are followed on one way.
 const MOST_LINKS: u32 = 40;
-const LONGEST: usize = 4096;
+/// Bytes of a path, with the zero at its end.
+pub const LONGEST: usize = 4096;
 const LONGEST_NAME: usize = 255;
 
 /// What a way may not do that its caller does not trust (`openat2`).

@@ -433,6 +433,20 @@ static void born(void) {
     close(file), unlink(name);
 }
 
+// Where a process is may have a longer path than any call takes.
+static void far(void) {
+    enum { DEEP = 20, LONG = 250 };
+    char name[LONG + 1], small[8], whole[DEEP * LONG + 4096];
+    memset(name, 'f', LONG), name[LONG] = 0;
+    int start = open(".", O_RDONLY);
+    for (int i = 0; i < DEEP; i++) CHECK(mkdir(name, 0700) == 0 && chdir(name) == 0);
+    FAILS(syscall(SYS_getcwd, whole, sizeof whole), ENAMETOOLONG);
+    FAILS(syscall(SYS_getcwd, small, sizeof small), ENAMETOOLONG);
+    for (int i = 0; i < DEEP; i++) CHECK(chdir("..") == 0 && rmdir(name) == 0);
+    FAILS(syscall(SYS_getcwd, small, 1), ERANGE);
+    CHECK(fchdir(start) == 0 && close(start) == 0);
+}
+
 static volatile int deep;
 static void falls(int signal) {
     if (deep++ < 1000) raise(signal);
@@ -493,7 +507,7 @@ static void titles(void) {
 }
 
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}, {"far", far}};
     if (count == 3) title(count, arguments, environ);
     PLAY(parts, count, arguments);
     return 0;

@@ -252,6 +252,9 @@ impl<M: Machine> Linux<'_, M> {
             };
         }
         path.push(0);
+        if path.len() > path::LONGEST {
+            return Err(Errno::ENAMETOOLONG);
+        }
         if path.len() > bytes as usize {
             return Err(Errno::ERANGE);
         }
