@@ -114,7 +114,7 @@ const FEATURES: [(Word, &[(u32, &str)]); 7] = [
 /// What cannot be used where the wide registers of vectors are not saved.
 const WIDE: [&str; 8] = ["fma", "xsave", "avx", "f16c", "avx2", "avx512f", "vaes", "vpclmulqdq"];
 
-/// The file, of so many CPUs that are alike. `cpuid` returns the four words of a leaf.
+/// The file, of so many CPUs that are alike, each a package of its own. `cpuid` returns the four words of a leaf.
 pub(crate) fn cpuinfo(cpus: u32, cpuid: impl Fn(u32) -> [u32; 4]) -> String {
     let leaf = |number: u32| {
         let most = cpuid(number & 0x8000_0000)[0];
@@ -131,7 +131,7 @@ pub(crate) fn cpuinfo(cpus: u32, cpuid: impl Fn(u32) -> [u32; 4]) -> String {
         .map(|cpu| {
             format!(
                 "processor\t: {cpu}\nvendor_id\t: {vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {}\nstepping\t: {stepping}\n\
-                 cpu MHz\t\t: 1000.000\nphysical id\t: 0\nsiblings\t: {cpus}\ncore id\t\t: {cpu}\ncpu cores\t: {cpus}\napicid\t\t: {cpu}\ninitial apicid\t: {cpu}\n\
+                 cpu MHz\t\t: 1000.000\nphysical id\t: {cpu}\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\napicid\t\t: {cpu}\ninitial apicid\t: {cpu}\n\
                  fpu\t\t: yes\nfpu_exception\t: yes\ncpuid level\t: {}\nwp\t\t: yes\nflags\t\t: {flags}\nbugs\t\t:\nbogomips\t: 2000.00\n\
                  clflush size\t: {}\ncache_alignment\t: {}\naddress sizes\t: {physical} bits physical, {linear} bits virtual\npower management:\n\n",
                 text(&name),
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(numbers, ["25", "17", "1", "7", "64"]);
         assert_eq!(value(&all, "flags")[0], "fpu sse2 lm sse4_1 avx lahf_lm avx2 bmi2");
         assert_eq!(value(&all, "address sizes")[0], "48 bits physical, 48 bits virtual");
-        assert_eq!(value(&all, "core id"), ["0", "1"]);
+        assert_eq!(value(&all, "physical id"), ["0", "1"]);
     }
 
     #[test]

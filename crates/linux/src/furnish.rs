@@ -11,6 +11,7 @@ use crate::archive;
 use crate::connections::Table;
 use crate::kernel::{Kept, Linux, PROGRAM};
 use crate::machine::Machine;
+use crate::procfs::OF_PROC;
 use crate::socket::kind;
 use crate::tree::{Body, Device, Inode, Made, mode};
 
@@ -57,6 +58,12 @@ impl<M: Machine> Linux<'_, M> {
         Ok(())
     }
 
+    /// The number of a new file in this directory, named from the root on.
+    fn number_in(&self, directory: &[u8]) -> u64 {
+        let is_of_proc = directory == b"proc" || directory.starts_with(b"proc/");
+        self.inode_number() | if is_of_proc { OF_PROC } else { 0 }
+    }
+
     /// The directory with this path, made with those on the way if it is missing.
     pub(crate) fn directories(&self, path: &[u8]) -> Arc<Inode> {
         path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).fold(
@@ -67,7 +74,7 @@ impl<M: Machine> Linux<'_, M> {
                 {
                     return found;
                 }
-                let new = Inode::directory(self.inode_number(), 0o755, 0);
+                let new = Inode::directory(self.number_in(path), 0o755, 0);
                 let _ = at.put(name, new.clone());
                 new
             },
@@ -163,7 +170,8 @@ impl<M: Machine> Linux<'_, M> {
         let settings =
             settings::SETTINGS.iter().map(|&(directory, name, text)| (directory, name, Made::Fixed(text)));
         for (directory, name, made) in made.into_iter().chain(settings) {
-            let inode = Inode::new(self.inode_number(), mode::FILE | 0o444, self.clock(), Body::Made(made));
+            let number = self.number_in(directory.as_bytes());
+            let inode = Inode::new(number, mode::FILE | 0o444, self.clock(), Body::Made(made));
             let _ = self.directories(directory.as_bytes()).put(name.as_bytes(), inode);
         }
         for cpu in 0..self.machine.possible_cpus() {
@@ -186,16 +194,15 @@ impl<M: Machine> Linux<'_, M> {
                 let _ = self.directories(place.as_bytes()).put(name.as_bytes(), inode);
             }
         }
-        let link =
-            |to: &[u8]| Inode::new(self.inode_number(), mode::LINK | 0o777, 0, Body::Link(to.to_vec()));
+        let link = |from: &[u8], body| Inode::new(self.number_in(from), mode::LINK | 0o777, 0, body);
         let proc = self.directories(b"proc");
         for (name, of_thread) in [("self", false), ("thread-self", true)] {
-            let body = Body::Itself(of_thread);
-            let _ = proc.put(name.as_bytes(), Inode::new(self.inode_number(), mode::LINK | 0o777, 0, body));
+            let _ = proc.put(name.as_bytes(), link(b"proc", Body::Itself(of_thread)));
         }
-        let _ = proc.put(b"mounts", link(b"self/mounts"));
+        let _ = proc.put(b"mounts", link(b"proc", Body::Link(b"self/mounts".to_vec())));
         for (name, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
-            let _ = dev.put(name.as_bytes(), link(alloc::format!("/proc/self/fd{target}").as_bytes()));
+            let to = alloc::format!("/proc/self/fd{target}").into_bytes();
+            let _ = dev.put(name.as_bytes(), link(b"dev", Body::Link(to)));
         }
         self.directories(b"dev/pts");
         for directory in ["tmp", "dev/shm", "var/tmp", "root"] {

@@ -38,6 +38,8 @@ impl Pack {
 
 /// What `stat` says.
 pub struct Stat {
+    /// The number of the file system that has it, as `/proc/*/mountinfo` has it.
+    pub lies_on: u32,
     pub number: u64,
     pub mode: u32,
     pub links: u32,
@@ -61,7 +63,7 @@ impl Stat {
     /// `struct stat`.
     pub fn pack(&self) -> Vec<u8> {
         let head = Pack::default()
-            .long(1)
+            .long(self.lies_on.into())
             .long(self.number)
             .long(self.links.into())
             .word(self.mode)
@@ -92,7 +94,13 @@ impl Stat {
             .long(0);
         let [read, modified, changed] = self.times;
         let times = [read, self.born, changed, modified].into_iter().fold(size, time);
-        times.word((self.device >> 8) as u32).word(self.device as u32 & 0xff).word(0).word(1).zeros_to(256).0
+        times
+            .word((self.device >> 8) as u32)
+            .word(self.device as u32 & 0xff)
+            .word(0)
+            .word(self.lies_on)
+            .zeros_to(256)
+            .0
     }
 }
 
@@ -103,6 +111,7 @@ mod tests {
     #[test]
     fn a_stat_has_its_words_where_programs_look() {
         let stat = Stat {
+            lies_on: 1,
             number: 7,
             mode: 0o100644,
             links: 3,

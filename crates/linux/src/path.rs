@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::errno::Errno;
+use crate::procfs::is_of_proc;
 use crate::tree::{Body, Inode};
 
 /// Links that are followed on one way.
@@ -77,7 +78,7 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
         return Err(Errno::EXDEV);
     }
     let mut at = if path[0] == b'/' { root.clone() } else { from.directory.clone() };
-    let mount = within.one_mount && is_of_proc(from, &at);
+    let mount = within.one_mount && is_of_proc(&at);
     // What is left of the path, and of the links on the way, the next one last: as they are, since they may name very much.
     let mut left: Vec<(Vec<u8>, usize)> = alloc::vec![(path.to_vec(), 0)];
     let mut links = 0;
@@ -175,17 +176,11 @@ fn may_pass(from: &From<'_>, inode: &Inode, follow: bool, mount: bool) -> Result
         return Err(Errno::ELOOP);
     }
     if follow && is_magic && (within.beneath || within.in_root)
-        || within.one_mount && !is_link && is_of_proc(from, inode) != mount
+        || within.one_mount && !is_link && is_of_proc(inode) != mount
     {
         return Err(Errno::EXDEV);
     }
     Ok(())
-}
-
-/// Whether this lies in `/proc`, or is that.
-fn is_of_proc(from: &From<'_>, inode: &Inode) -> bool {
-    let proc = from.root.get(b"proc").ok().flatten();
-    crate::procfs::is_made_up(inode) || proc.is_some_and(|proc| core::ptr::eq(&*proc, inode))
 }
 
 /// Where a process, or its thread, is shown below `/proc`.

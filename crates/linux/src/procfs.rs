@@ -53,6 +53,14 @@ pub(crate) fn is_made_up(inode: &Inode) -> bool {
     inode.number & (SHOWN | 1 << 62) != 0
 }
 
+/// In the number of what lies in `/proc` and below no process's directory.
+pub(crate) const OF_PROC: u64 = 1 << 60;
+
+/// Whether this lies in `/proc`, or is that.
+pub(crate) fn is_of_proc(inode: &Inode) -> bool {
+    is_made_up(inode) || inode.number & OF_PROC != 0
+}
+
 /// What is said of one of a process's open files.
 pub(crate) fn told(pid: u32, number: u64) -> Arc<Inode> {
     let made = Body::MadeOf(pid, None, Made::Opened(number as u32));

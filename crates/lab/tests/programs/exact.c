@@ -14,7 +14,9 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -506,8 +508,23 @@ static void titles(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+// Which file system has a file: who looks for names may be told to stay in one.
+static void systems(void) {
+    struct stat one, other;
+    struct statfs system;
+    struct statx more;
+    CHECK(stat("/", &one) == 0 && stat("/proc", &other) == 0 && one.st_dev != other.st_dev);
+    static const char *const there[] = {"/proc/meminfo", "/proc/sys/kernel", "/proc/sys/kernel/pid_max", "/proc/self/status", "/proc/self/task", "/proc/net/tcp"};
+    for (unsigned i = 0; i < sizeof there / sizeof *there; i++) {
+        CHECK(stat(there[i], &one) == 0 && one.st_dev == other.st_dev && statfs(there[i], &system) == 0 && system.f_type == 0x9fa0 && system.f_blocks == 0);
+    }
+    CHECK(lstat("/proc/self", &one) == 0 && one.st_dev == other.st_dev);
+    CHECK(statx(AT_FDCWD, "/proc/uptime", 0, STATX_BASIC_STATS, &more) == 0 && makedev(more.stx_dev_major, more.stx_dev_minor) == other.st_dev);
+    CHECK(stat("/dev/null", &one) == 0 && one.st_dev != other.st_dev && stat("/tmp", &one) == 0 && one.st_dev != other.st_dev);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}, {"far", far}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}, {"far", far}, {"systems", systems}};
     if (count == 3) title(count, arguments, environ);
     PLAY(parts, count, arguments);
     return 0;

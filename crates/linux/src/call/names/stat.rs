@@ -11,6 +11,7 @@ use crate::layout::{Pack, Stat};
 use crate::machine::Machine;
 use crate::open::{Kind, Open};
 use crate::process::Thread;
+use crate::procfs::is_of_proc;
 use crate::rights;
 use crate::tree::{Body, Inode, mode};
 
@@ -46,6 +47,7 @@ impl<M: Machine> Linux<'_, M> {
         let made_up = crate::procfs::is_made_up(inode);
         let now = self.clock();
         Stat {
+            lies_on: if is_of_proc(inode) { 2 } else { 1 },
             number: inode.number,
             mode,
             links: if made_up { inode.names().max(1) } else { inode.names() },
@@ -79,7 +81,7 @@ impl<M: Machine> Linux<'_, M> {
         };
         let number = own as u64 >> 4 & 0xffff_ffff;
         let (times, born) = ([self.clock(); 3], self.clock());
-        Stat { number, mode, links: 1, device, bytes: 0, pages: 0, times, born, owner: [0; 2] }
+        Stat { lies_on: 1, number, mode, links: 1, device, bytes: 0, pages: 0, times, born, owner: [0; 2] }
     }
 
     fn stat_at(&self, thread: &Thread, directory: u64, path: u64, flags: u64) -> Result<Stat, Errno> {
@@ -126,30 +128,26 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn statfs(&self, thread: &Thread, path: u64, to: u64) -> Answer {
         let inode = self.there(thread, HERE, path, true)?;
-        self.store_statfs(to, if self.is_of_proc(&inode) { PROC } else { TMPFS })
+        self.store_statfs(to, if is_of_proc(&inode) { PROC } else { TMPFS })
     }
 
     pub(crate) fn fstatfs(&self, thread: &Thread, number: u64, to: u64) -> Answer {
         let open = self.open_file(thread, number)?;
         let is_pipe = matches!(open.kind, Kind::Pipe(_) | Kind::Both(..)) && open.inode().is_none();
         let kind = match open.inode() {
-            Some(inode) if self.is_of_proc(inode) => PROC,
+            Some(inode) if is_of_proc(inode) => PROC,
             _ if is_pipe => PIPES,
             _ => TMPFS,
         };
         self.store_statfs(to, kind)
     }
 
-    /// Whether a file lies in `/proc`, or is that.
-    fn is_of_proc(&self, inode: &Inode) -> bool {
-        let proc = self.root.get(b"proc").ok().flatten();
-        crate::procfs::is_made_up(inode) || proc.is_some_and(|proc| core::ptr::eq(&*proc, inode))
-    }
-
     fn store_statfs(&self, to: u64, kind: u64) -> Answer {
-        let (total, free) = self.machine.memory();
+        // What is made up takes no room.
+        let ((total, free), files) =
+            if kind == PROC { ((0, 0), 0) } else { (self.machine.memory(), 1 << 20) };
         let head = Pack::default().long(kind).long(4096).long(total / 4).long(free / 4).long(free / 4);
-        let all = head.long(1 << 20).long(1 << 20).long(0).long(255).long(4096).zeros_to(120);
+        let all = head.long(files).long(files).long(0).long(255).long(4096).zeros_to(120);
         self.machine.write_user(to, &all.0).map(|()| 0)
     }
 
