@@ -293,6 +293,8 @@ static void told(void) {
     char *at = own(4), *shown;
     CHECK(map >= 0 && ftruncate(file, 2 * PAGE) == 0);
     shown = mmap(0, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    // By themselves, whatever lies beside them.
+    madvise(at, 4 * PAGE, MADV_NOHUGEPAGE), madvise(shown, 2 * PAGE, MADV_NOHUGEPAGE);
     at[PAGE] = shown[PAGE] = 1;
     CHECK(word_of(map, at) == 0 && word_of(map, at + PAGE) == PRESENT);
     CHECK(!(word_of(map, shown) & PRESENT) && word_of(map, shown + PAGE) == (PRESENT | OF_FILE));
