@@ -10,13 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use quietmm::addr::PAGE_SIZE;
 use quietmm::{
-    Advice, Config, Error, FrameNumber, NodeId, PageNumber, PageRange, Prot, Region, Rule, UserAccess,
+    Advice, Config, Error, FrameNumber, NodeId, PageNumber, PageRange, Pins, Prot, Region, Rule, UserAccess,
 };
 
 use crate::machine;
 use machine::race::{Place, race, take_turns};
 use machine::{Host, Mm, Setup, StandsStill, bare, pages, pcp, settled};
-use model::{Backs, Model, Page, Shown, is_refused, must};
+use model::{Backs, Model, Page, Shown, Target, is_refused, must};
 use work::{
     BASE, CPUS, Chance, ENDLESS, FILES, LARGE, LARGE_AT, Out, PLACES, SLOTS, SMALL, SPACES, Step, World,
     draw, near,
@@ -504,11 +504,21 @@ impl Play<'_, '_> {
             let may_be_lost = fits.iter().flatten().any(|page| page.own.is_some_and(|own| own.or_zero));
             found.own.iter_mut().for_each(|own| own.or_zero = may_be_lost);
         }
+        // Whether a device still has this very page nobody knows but the core.
+        let entry = self.world.mm.space(self.world.spaces[space].get()).lookup(PageNumber(page));
+        let frame = entry.ok().filter(|entry| entry.is_mapped()).map(|entry| entry.frame());
+        let pins = self.world.pins.borrow();
+        let is_pinned = |pin: &Pins| Some(pin.frames()[0]) == frame;
         for model in all {
-            let cell = model.cell();
+            let cell = model.cell() + (1 << 40);
             match found {
-                Some(found) => _ = model.spaces[space].insert(page, Page { cell: cell + (1 << 40), ..found }),
+                Some(found) => _ = model.spaces[space].insert(page, Page { cell, ..found }),
                 None => _ = model.spaces[space].remove(&page),
+            }
+            for (_, (target, _)) in pins.iter().zip(&mut model.pins).filter(|(pin, _)| is_pinned(pin)) {
+                if let Target::Own(own) = target {
+                    *own = cell;
+                }
             }
             wrote.into_iter().for_each(|value| model.write(space, page, value));
         }
