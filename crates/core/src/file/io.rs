@@ -107,7 +107,8 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     /// itself ([`Config::dirty_limit`](crate::Config::dirty_limit)): then those of `File::write_back`.
     ///
     /// A write inside a file shares it with other reads and writes: of two at the same place each page is one's or the other's. One that makes it
-    /// longer has it alone; where it fails half-way programs may have seen the file longer for a moment.
+    /// longer has it alone. Programs that map the file see that it is longer before what is written is there: zeros until then, and what they write there
+    /// themselves may be written over. Where it fails half-way the file was longer for a moment.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`]; [`Error::BadRange`] if it ended above 2^40 pages; [`Error::OutOfMemory`] and [`Error::Device`] if not a
