@@ -293,6 +293,19 @@ impl Inbox {
         stream: bool,
         sends: usize,
     ) -> Sent {
+        self.send_as(bytes, from, files, (stream, false), sends)
+    }
+
+    /// The same; of a stream the last byte may be urgent, once it goes in. Another before it is as all others now; but who has read all that came before that does
+    /// not read it.
+    pub fn send_as(
+        &self,
+        bytes: &[u8],
+        from: &Sender,
+        files: Vec<Arc<Open>>,
+        (stream, is_urgent): (bool, bool),
+        sends: usize,
+    ) -> Sent {
         let sent = self.content.with(|content| {
             if content.closed || content.ended {
                 return Sent::Closed;
@@ -305,6 +318,10 @@ impl Inbox {
                 if stream { fits == 0 && !bytes.is_empty() } else { room < needs && content.bytes > 0 };
             if is_full {
                 return Sent::Wait;
+            }
+            let is_urgent = is_urgent && fits == bytes.len();
+            if is_urgent && content.is_at_mark() && !self.is_inline.load(Ordering::Relaxed) {
+                content.pass_mark();
             }
             content.bytes += fits;
             match content.packets.back_mut() {
@@ -323,6 +340,9 @@ impl Inbox {
                     let bytes = VecDeque::from(bytes[..fits].to_vec());
                     content.packets.push_back(Packet { bytes, from: from.clone(), files });
                 }
+            }
+            if is_urgent {
+                content.mark = Some(Mark { before: content.all() - 1, is_taken: false });
             }
             Sent::Bytes(fits)
         });
@@ -377,30 +397,6 @@ impl Inbox {
     pub fn urgency(&self) -> (bool, bool) {
         self.content
             .with(|content| (content.mark.as_ref().is_some_and(|mark| !mark.is_taken), content.is_at_mark()))
-    }
-
-    /// Puts one in. Another before it is as all others now; but who has read all that came before that does not read it.
-    pub fn send_urgent(&self, byte: u8, from: &Sender) {
-        self.content.with(|content| {
-            if content.closed || content.ended {
-                return;
-            }
-            if content.is_at_mark() && !self.is_inline.load(Ordering::Relaxed) {
-                content.pass_mark();
-            }
-            let before = content.all();
-            match content.packets.back_mut() {
-                Some(last) => last.bytes.push_back(byte),
-                None => {
-                    content.bytes += OVERHEAD;
-                    let (bytes, from) = (VecDeque::from([byte]), from.clone());
-                    content.packets.push_back(Packet { bytes, from, files: Vec::new() });
-                }
-            }
-            content.bytes += 1;
-            content.mark = Some(Mark { before, is_taken: false });
-        });
-        self.comes();
     }
 
     /// Nobody sends any more: whoever did broke off, which is said once what came before is read.

@@ -374,6 +374,16 @@ static void marks(void) {
         CHECK(reads(to, 16, 0, among ? "g" : "") && reads(to, 16, 0, ""));
         close(from), close(to), close(listens);
     }
+    // Whoever sends urgent bytes that nobody reads waits like others, and hears that nobody is there.
+    network(pair, &listens);
+    int little = 4096;
+    long many = 0;
+    CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &little, 4) == 0 && send(pair[0], "x", 1, 0) == 1);
+    while (many < 10000000 && send(pair[0], "y", 1, MSG_OOB | MSG_DONTWAIT) == 1) many++;
+    CHECK(errno == EAGAIN && many > 0 && many < 10000000);
+    CHECK(shutdown(pair[0], SHUT_WR) == 0);
+    FAILS(send(pair[0], "z", 1, MSG_OOB | MSG_NOSIGNAL), EPIPE);
+    close(pair[0]), close(pair[1]), close(listens);
 }
 
 int main(int count, char **arguments) {

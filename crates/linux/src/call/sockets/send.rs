@@ -154,7 +154,7 @@ impl<M: Machine> Linux<'_, M> {
         let at_once = open.has(flag::NO_WAIT) || flags & message::NO_WAIT != 0;
         let until = self.until(socket, 1);
         // Puts one piece in, all of it.
-        let mut put = |piece: &[u8]| -> Result<(), (usize, Errno)> {
+        let mut put = |piece: &[u8], is_urgent: bool| -> Result<(), (usize, Errno)> {
             let mut done = 0;
             loop {
                 let silent = socket.state.with(|state| state.silent);
@@ -165,7 +165,7 @@ impl<M: Machine> Linux<'_, M> {
                 let mut sent = if silent || is_network && socket.inbox.broken() != Broken::No {
                     Sent::Closed
                 } else {
-                    inbox.send(&piece[done..], &own, files.clone(), stream, socket.fills())
+                    inbox.send_as(&piece[done..], &own, files.clone(), (stream, is_urgent), socket.fills())
                 };
                 if sent == Sent::Wait && may_be_lost {
                     return Ok(());
@@ -175,7 +175,8 @@ impl<M: Machine> Linux<'_, M> {
                         return Err((done, Errno::EAGAIN));
                     }
                     let how = self.wait(thread, key_of(&*inbox), until, || {
-                        sent = inbox.send(&piece[done..], &own, files.clone(), stream, socket.fills());
+                        let how = (stream, is_urgent);
+                        sent = inbox.send_as(&piece[done..], &own, files.clone(), how, socket.fills());
                         sent != Sent::Wait
                     });
                     match how {
@@ -212,29 +213,15 @@ impl<M: Machine> Linux<'_, M> {
         };
         let mut sum = 0;
         let mut failed = None;
-        if stream && socket.family != UNIX && flags & message::URGENT != 0 && whole > 0 {
-            // The last byte is urgent.
-            let mut all = alloc::vec![0; whole.min(self.piece() as u64) as usize];
-            let mut place = 0;
-            for &(at, bytes) in from {
-                let here = (bytes as usize).min(all.len() - place);
-                load(at, &mut all[place..place + here])?;
-                place += here;
-            }
-            let last = all.pop().unwrap_or_default();
-            let put = if all.is_empty() { Ok(()) } else { put(&all) };
-            put.map_err(|(_, error)| error)?;
-            inbox.send_urgent(last, &own);
-            self.changed(key_of(&*inbox));
-            return Ok(all.len() as u64 + 1);
-        }
+        // The last byte is.
+        let is_urgent = stream && socket.family != UNIX && flags & message::URGENT != 0;
         if stream {
             'all: for &(at, bytes) in from {
                 let mut done = 0;
                 while done < bytes {
                     let mut piece = alloc::vec![0; ((bytes - done) as usize).min(self.piece())];
                     let put = match load(at + done, &mut piece) {
-                        Ok(()) => put(&piece),
+                        Ok(()) => put(&piece, is_urgent && sum + piece.len() as u64 == whole),
                         Err(error) => Err((0, error)),
                     };
                     if let Err((part, error)) = put {
@@ -248,7 +235,7 @@ impl<M: Machine> Linux<'_, M> {
                 }
             }
         } else {
-            match put(&packet) {
+            match put(&packet, false) {
                 Ok(()) => sum = whole,
                 Err((_, error)) => failed = Some(error),
             }
