@@ -45,6 +45,7 @@ pub mod frame;
 mod furnish;
 pub mod futex;
 mod hearer;
+mod inbox;
 mod kernel;
 mod keys;
 mod layout;

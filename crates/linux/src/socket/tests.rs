@@ -1,4 +1,5 @@
 use super::*;
+use crate::inbox::OVERHEAD;
 
 fn pair(kind: u32) -> (Arc<Socket>, Arc<Socket>) {
     pair_of(UNIX, kind)
@@ -34,7 +35,7 @@ fn a_stream_has_no_borders_and_packets_have() {
     let first = b.inbox.receive(2, false, false).unwrap();
     assert_eq!((first.bytes.as_slice(), first.whole), (&b"he"[..], 5), "the rest is gone");
     assert_eq!(b.inbox.receive(9, false, false).unwrap().bytes, b"world");
-    assert_eq!(b.inbox.content.with(|content| content.bytes), 0);
+    assert_eq!(b.inbox.counted(), 0);
 }
 
 #[test]
@@ -47,7 +48,7 @@ fn what_comes_with_files_is_the_last_that_is_received_at_once() {
     }
     let next = || b.inbox.receive(9, true, false).map(|found| (found.bytes, found.files.len())).unwrap();
     assert_eq!([next(), next(), next()], [(b"ab".to_vec(), 1), (b"c".to_vec(), 1), (b"d".to_vec(), 0)]);
-    assert_eq!(b.inbox.content.with(|content| content.bytes), 0);
+    assert_eq!(b.inbox.counted(), 0);
 }
 
 #[test]
