@@ -238,6 +238,8 @@ rules! {
         "take every entry of a page out, and flush, before it leaves its file's cache though others hold it";
     ClosedWhileDiscarded, "closed-while-discarded", "none",
         "let no page of a hole into the cache until the device knows of the hole";
+    ContentBeforeLength, "content-before-length", "none",
+        "make a file longer only with what is written there: a program that maps it would find zeros, and what it stores would be written over";
     StackGap, "stack-gap", "none",
         "leave room between a mapping that grows downwards and the one below it";
     LockedStays, "locked-stays", "none",

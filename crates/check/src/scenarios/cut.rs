@@ -1,12 +1,12 @@
 //! Files that become shorter and longer, or get a hole, while programs use them; and what the kernel copies into them.
 
-use quietmm::{Prot, Rule};
+use quietmm::{Error, Prot, Rule};
 
 use super::before::{AT, FIRST, backing, showing, small};
 use crate::scenario::Scenario;
 
 pub(super) fn all() -> Vec<Scenario> {
-    vec![fault(), hole(), copy()]
+    vec![fault(), hole(), copy(), longer()]
 }
 
 /// Of a file, its page that is mapped at `FIRST`.
@@ -81,4 +81,22 @@ fn copy() -> Scenario {
         .after(|task| {
             task.as_cpu(1, |task| task.promise(task.read_file(0, PAGE) == 7, "what was copied is there"));
         })
+}
+
+fn longer() -> Scenario {
+    on_files(
+        "write-longer",
+        "the kernel copies something behind a file's end, while a program looks at what the file gains",
+    )
+    .shows(&[Rule::ContentBeforeLength])
+    .before(|task| {
+        showing(task, 1);
+        task.set_file_len(0, PAGE);
+    })
+    .cpu(|task| task.write_file_page(0, PAGE, 7))
+    .cpu(|task| {
+        task.run_in(0);
+        let seen = task.peek(0, FIRST);
+        task.promise(matches!(seen, Ok(7) | Err(Error::BeyondFile)), "what a file gains is what was written");
+    })
 }

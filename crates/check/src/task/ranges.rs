@@ -125,7 +125,13 @@ impl Task<'_> {
         self.must("write_file", |mm| mm.file(id).write(at, &value.to_ne_bytes()));
     }
 
-    /// And reads it.
+    /// The same of every CPU's number.
+    pub fn write_file_page(&self, file: usize, page: u64, value: u64) {
+        let (id, whole) = (self.file(file), value.to_ne_bytes().repeat(PAGE_SIZE as usize / 8));
+        self.must("write_file_page", |mm| mm.file(id).write(page * PAGE_SIZE, &whole));
+    }
+
+    /// Reads this CPU's number.
     pub fn read_file(&self, file: usize, page: u64) -> u64 {
         let (id, at, mut word) = (self.file(file), page * PAGE_SIZE + 8 * u64::from(self.id), [0; 8]);
         self.must("read_file", |mm| mm.file(id).read(at, &mut word));

@@ -241,39 +241,45 @@ impl<P: Platform> Manager<'_, P> {
     /// The same by whoever has the file's `io` alone.
     pub(super) fn set_len_alone(&self, (id, file): (FileId, &FileState), len: u64) -> Result<(), Error> {
         let old = file.len.get(self.platform());
-        let end = old.min(len);
-        // What programs may have written behind the end, in the page in which it lies, is not shown later.
-        let last = self.page_of_part(id, end, end.next_multiple_of(PAGE_SIZE))?;
-        let clear = |last: Option<FrameNumber>| {
-            last.into_iter().for_each(|n| {
-                self.clear_bytes(n, end % PAGE_SIZE..PAGE_SIZE);
-                self.put_page(n);
-            });
-        };
-        if len <= old {
-            self.shorten((id, file), len);
-            clear(last);
+        if len > old {
+            self.prepare_growth((id, file), len)?;
+            file.set_len(self, len);
             return Ok(());
         }
-        let gained = old.div_ceil(PAGE_SIZE)..len.div_ceil(PAGE_SIZE);
-        let grown = self.tree_grow(file, gained.end).and_then(|()| self.discard(id, gained));
-        if grown.is_ok() {
-            clear(last);
-            file.set_len(self, len);
-        } else {
-            last.into_iter().for_each(|n| self.put_page(n));
-        }
-        grown
-    }
-
-    /// Takes off what lies beyond a length, but for the page in which that lies. By whoever has the file's `io` alone.
-    pub(super) fn shorten(&self, (id, file): (FileId, &FileState), len: u64) {
-        let old = file.len.get(self.platform());
+        let last = self.page_behind(id, len)?;
         file.set_len(self, len);
         let gone = len.div_ceil(PAGE_SIZE)..old.div_ceil(PAGE_SIZE);
         self.cut_pages(id.slot(), gone.clone());
         // Room for the device. It is asked again before the file shows these pages anew, and has to take it then.
         let _ = self.discard(id, gone);
+        self.clear_behind(last, len);
+        Ok(())
+    }
+
+    /// Makes all ready for a file to become longer: what it gains is zeros, which it does not show yet. By whoever has its `io` alone.
+    pub(super) fn prepare_growth(&self, (id, file): (FileId, &FileState), len: u64) -> Result<(), Error> {
+        let old = file.len.get(self.platform());
+        let last = self.page_behind(id, old)?;
+        let gained = old.div_ceil(PAGE_SIZE)..len.div_ceil(PAGE_SIZE);
+        let ready = self.tree_grow(file, gained.end).and_then(|()| self.discard(id, gained));
+        match ready {
+            Ok(()) => self.clear_behind(last, old),
+            Err(_) => last.into_iter().for_each(|n| self.put_page(n)),
+        }
+        ready
+    }
+
+    /// The page in which a length lies, held and read, if a part of it lies behind that.
+    fn page_behind(&self, id: FileId, len: u64) -> Result<Option<FrameNumber>, Error> {
+        self.page_of_part(id, len, len.next_multiple_of(PAGE_SIZE))
+    }
+
+    /// What programs may have written behind a length, in that page, is not shown later. Lets go of the page.
+    fn clear_behind(&self, page: Option<FrameNumber>, len: u64) {
+        page.into_iter().for_each(|n| {
+            self.clear_bytes(n, len % PAGE_SIZE..PAGE_SIZE);
+            self.put_page(n);
+        });
     }
 
     /// Frees a page that the caller holds, if nobody else does but its cache and it is clean; else lets go of it.

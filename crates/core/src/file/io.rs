@@ -41,6 +41,11 @@ impl Part {
         let in_page = at % PAGE_SIZE;
         Part { index: at / PAGE_SIZE, at: in_page as usize, len: bytes.min(PAGE_SIZE - in_page) as usize }
     }
+
+    /// Where in the file it ends.
+    fn end(&self) -> u64 {
+        self.index * PAGE_SIZE + (self.at + self.len) as u64
+    }
 }
 
 impl<'p, P: Platform> File<'_, 'p, P> {
@@ -107,8 +112,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
     /// itself ([`Config::dirty_limit`](crate::Config::dirty_limit)): then those of `File::write_back`.
     ///
     /// A write inside a file shares it with other reads and writes: of two at the same place each page is one's or the other's. One that makes it
-    /// longer has it alone. Programs that map the file see that it is longer before what is written is there: zeros until then, and what they write there
-    /// themselves may be written over. Where it fails half-way the file was longer for a moment.
+    /// longer has it alone, and lengthens it page by page: programs that map the file see no part of it before what is written there.
     ///
     /// # Errors
     /// [`Error::NoSuchFile`]; [`Error::BadRange`] if it ended above 2^40 pages; [`Error::OutOfMemory`] and [`Error::Device`] if not a
@@ -142,7 +146,7 @@ impl<'p, P: Platform> File<'_, 'p, P> {
         {
             let _shared = file.io.read(mm);
             if end <= mm.find_file(id)?.len.load(p, Ordering::Acquire) {
-                return mm.write_parts(id, at, from);
+                return mm.write_parts(at, from, |part, from| mm.write_part(id, part, from));
             }
         }
         let _alone = file.io.write(mm);
@@ -151,27 +155,41 @@ impl<'p, P: Platform> File<'_, 'p, P> {
 }
 
 impl<P: Platform> Manager<'_, P> {
-    /// The same where the file may have to become longer, by whoever has `io` alone.
+    /// The same where the file may have to become longer, by whoever has `io` alone. Its length follows what is written, page by page: else a
+    /// program that maps the file would find zeros there, and what it stores would be written over.
     fn write_longer(&self, (id, file): (FileId, &FileState), at: u64, from: &[u8]) -> Result<usize, Error> {
-        let (old, end) = (file.len.get(self.platform()), at + from.len() as u64);
+        let p = self.platform();
+        let (old, end) = (file.len.get(p), at + from.len() as u64);
         if end > old {
-            self.set_len_alone((id, file), end)?;
+            self.prepare_growth((id, file), end)?;
         }
-        let written = self.write_parts(id, at, from);
-        let reached = at + written.unwrap_or(0) as u64;
-        if reached < end && end > old {
-            // As long as what it got.
-            self.shorten((id, file), if written.is_ok() { old.max(reached) } else { old });
+        if p.broken(Rule::ContentBeforeLength) {
+            file.set_len(self, old.max(end));
         }
-        written
+        let pages = file.pages(p);
+        self.write_parts(at, from, |part, from| {
+            if part.index >= pages {
+                return self.write_new_part((id, file), part, from);
+            }
+            self.write_part(id, part, from)?;
+            if part.end() > file.len.get(p) {
+                file.set_len(self, part.end());
+            }
+            Ok(())
+        })
     }
 
-    /// Writes inside a file. The caller shares `io`, or has it alone.
-    fn write_parts(&self, id: FileId, at: u64, from: &[u8]) -> Result<usize, Error> {
+    /// Writes part by part; returns how many bytes, if any could be.
+    fn write_parts(
+        &self,
+        at: u64,
+        from: &[u8],
+        write: impl Fn(&Part, &[u8]) -> Result<(), Error>,
+    ) -> Result<usize, Error> {
         let (mut done, mut work) = (0, Work::begin(self));
         while done < from.len() {
             let part = Part::first(at + done as u64, (from.len() - done) as u64);
-            if let Err(error) = self.write_part(id, &part, &from[done..done + part.len]) {
+            if let Err(error) = write(&part, &from[done..done + part.len]) {
                 return if done > 0 { Ok(done) } else { Err(error) };
             }
             done += part.len;
@@ -180,6 +198,28 @@ impl<P: Platform> Manager<'_, P> {
         Ok(done)
     }
 
+    /// Makes a file longer by a page, or more if a hole comes before it, and writes a part of that page. By whoever has `io` alone.
+    fn write_new_part(
+        &self,
+        (id, file): (FileId, &FileState),
+        part: &Part,
+        from: &[u8],
+    ) -> Result<(), Error> {
+        let p = self.platform();
+        self.balance_dirty(id, part.index);
+        // Whoever finds it now waits until it has its content.
+        let n = self.new_last_page((id.slot(), file), part.index, part.end())?;
+        if from.len() as u64 != PAGE_SIZE {
+            p.clear_frame(n);
+        }
+        p.write_frame(n, part.at, from);
+        self.make_dirty(n);
+        self.has_content(n);
+        self.put_page(n);
+        Ok(())
+    }
+
+    /// Writes inside a file. The caller shares `io`, or has it alone.
     fn write_part(&self, id: FileId, part: &Part, from: &[u8]) -> Result<(), Error> {
         let p = self.platform();
         self.balance_dirty(id, part.index);

@@ -213,7 +213,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 Cached::No if index >= file.1.pages(self.platform()) => {
                     return Err(Error::BeyondFile);
                 }
-                Cached::No => self.new_page_in_cache(file, index, AllocFrom::HERE)?,
+                Cached::No => self.new_page_in_cache(file, index, None, AllocFrom::HERE)?,
             };
             if let Some(page) = page {
                 return Ok(page);
@@ -221,7 +221,20 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
-    /// The same where none seems to be there, with no more memory than may be had so; `None` if it is in swap.
+    /// A page behind all that a file shows, which makes it so many bytes long: held, locked and without content, and so nobody sees it yet. By whoever
+    /// has `io` alone. May wait for memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    fn new_last_page(&self, file: FileAt<'_>, index: u64, len: u64) -> Result<FrameNumber, Error> {
+        match self.new_page_in_cache(file, index, Some(len), AllocFrom::HERE)? {
+            Some(FilePage::New(n)) => Ok(n),
+            _ => unreachable!("nobody puts a page behind a file's end but who has it alone"),
+        }
+    }
+
+    /// The same where none seems to be there, with no more memory than may be had so; `None` if it is in swap. With a length that is where the file
+    /// ends from then on.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
@@ -229,10 +242,11 @@ impl<'p, P: Platform> Manager<'p, P> {
         &self,
         (slot, file): FileAt<'_>,
         index: u64,
+        len: Option<u64>,
         from: AllocFrom,
     ) -> Result<Option<FilePage>, Error> {
         let n = self.new_file_page(slot, index, from)?;
-        match self.insert_cached(file, index, n, from) {
+        match self.insert_cached(file, index, n, len, from) {
             Ok(Insert::Done) => Ok(Some(FilePage::New(n))),
             // Another CPU was faster.
             Ok(Insert::There(theirs)) => {

@@ -246,7 +246,7 @@ impl<P: Platform> Manager<'_, P> {
                 continue;
             }
             // Only what is to be had for nothing: nobody reclaims for pages that nobody has asked for.
-            match self.new_page_in_cache((id.slot(), file), index, AllocFrom::NOW) {
+            match self.new_page_in_cache((id.slot(), file), index, None, AllocFrom::NOW) {
                 Ok(Some(FilePage::New(n))) => batch.push(id, index, n),
                 Ok(Some(FilePage::Found(there) | FilePage::Busy(there))) => self.put_page(there),
                 Ok(Some(FilePage::Out(..) | FilePage::Closed) | None) | Err(_) => return false,

@@ -233,7 +233,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Puts a page in, or returns the one that is there, with a reference for the caller. May wait for nodes if `from`
-    /// says so.
+    /// says so. With a length that is the file's from then on, in the same step, and so nobody finds the one without the other; by whoever has `io` alone.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; [`Error::BeyondFile`].
@@ -242,6 +242,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         file: &FileState,
         index: u64,
         n: FrameNumber,
+        len: Option<u64>,
         from: AllocFrom,
     ) -> Result<Insert, Error> {
         let p = self.platform();
@@ -252,7 +253,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 let _guard = file.lock.lock(self);
                 // Whoever cuts pages off has changed these words under this lock before, or finds the page.
                 let refused = match () {
-                    () if index >= file.pages(p) => Some(Err(Error::BeyondFile)),
+                    () if len.is_none() && index >= file.pages(p) => Some(Err(Error::BeyondFile)),
                     () if file.is_closed(p, index) => Some(Ok(Insert::Closed)),
                     () => None,
                 };
@@ -261,6 +262,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     break refused;
                 }
                 if let Some(done) = self.insert_with(file, index, n, &spare, &mut spares) {
+                    len.into_iter().for_each(|len| file.len.store(p, len, Ordering::Release));
                     break Ok(done);
                 }
             }

@@ -226,6 +226,44 @@ fn nobody_writes_into_a_page_that_a_device_reads() {
     }
 }
 
+/// CPU 0 makes the file longer by what it writes, within a page and over two borders, with a hole before it or none, while CPU 1 stores into the first
+/// page that the file gains and reads the last.
+fn longer(broken: Option<Rule>, (old, at): (u64, u64), memory: bool) -> Cases<bool> {
+    at_every_touch(&setup(), &config(), broken, |mm, place| {
+        let host = mm.platform();
+        let file = if memory { mm.create_memory_file(1) } else { mm.create_file(1) }.unwrap();
+        mm.file(file).set_size(old).unwrap();
+        let id = showing_as(mm, Backing::File { file, offset: 0 }, 4, &[1]);
+        let words: Vec<u8> = (at..at + 2 * PAGE).map(|byte| if byte % 8 == 0 { 7 } else { 0 }).collect();
+        let meanwhile = || (host.write(mm, id, AT + 1, 5), host.read(mm, id, AT + 2));
+        let writes = || assert_eq!(mm.file(file).write(at, &words), Ok(words.len()));
+        let (stored, read) = race(mm, place, writes, meanwhile);
+        let page = |page| host.on(1, || host.read(mm, id, AT + page).unwrap());
+        // What is stored in a page that is shown stays, and what is read there was written.
+        let first = if stored.is_ok() { 5 } else { 7 };
+        let sound = matches!(stored, Ok(()) | Err(Error::BeyondFile))
+            && matches!(read, Ok(7) | Err(Error::BeyondFile))
+            && (page(1), page(2)) == (first, 7)
+            && mm.file(file).size() == Ok(at + 2 * PAGE);
+        if broken.is_none() {
+            settled(mm);
+        }
+        sound
+    })
+}
+
+#[test]
+fn who_maps_a_file_that_becomes_longer_sees_what_is_written_there() {
+    for memory in [false, true] {
+        for ends in [(PAGE, PAGE), (PAGE, PAGE / 2 + 64), (64, PAGE)] {
+            let cases = longer(None, ends, memory);
+            assert!(cases.results.len() > 20 && cases.count(|sound| !sound) == 0, "{ends:?}, memory: {memory}");
+            let broken = longer(Some(Rule::ContentBeforeLength), ends, memory);
+            assert!(broken.count(|sound| !sound) > 0, "{ends:?}, memory: {memory}");
+        }
+    }
+}
+
 #[test]
 fn what_a_file_cannot_be_made_is_refused_and_changes_nothing() {
     at(&setup(), &config(), None, |mm| {

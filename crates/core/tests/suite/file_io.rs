@@ -253,24 +253,27 @@ fn the_model_sees_what_stays_mapped_when_it_is_cut_off() {
     assert!((0..20).any(play));
 }
 
+/// Nothing that is written leaves memory, and so the write ends when that is full.
 #[test]
 fn a_write_that_gets_half_of_its_pages_leaves_the_file_as_long_as_what_it_got() {
-    let host = Host::new(Setup::default());
-    host.run(bare("linux"), |mm| {
-        for old in [PAGE, PAGE - 100, 5 * PAGE] {
+    for old in [PAGE, PAGE - 100, 5 * PAGE] {
+        let host = Host::new(Setup { frames: 256, ..Setup::default() });
+        host.run(bare("linux"), |mm| {
             let file = mm.create_file(old.div_ceil(PAGE)).unwrap();
             mm.file(file).set_size(old).unwrap();
-            host.fail_reads.set(true);
-            // Whole pages are not read before they are written, and a part of one is.
-            let written = mm.file(file).write(4 * PAGE, &[7; 2 * PAGE as usize + 100]);
-            host.fail_reads.set(false);
-            assert_eq!(written, Ok(2 * PAGE as usize));
-            assert_eq!(mm.file(file).size(), Ok(6 * PAGE), "of {old}");
-            let mut bytes = [1; 2 * PAGE as usize];
-            assert_eq!(mm.file(file).read(4 * PAGE, &mut bytes), Ok(bytes.len()));
-            assert!(bytes.iter().all(|&byte| byte == 7));
-        }
-    });
+            let at = 4 * PAGE + 100;
+            host.fail_writes.set(true);
+            let written = mm.file(file).write(at, &[7; 256 * PAGE as usize]).unwrap();
+            host.fail_writes.set(false);
+            assert!((100 * PAGE as usize..256 * PAGE as usize).contains(&written), "{written}");
+            assert_eq!(mm.file(file).size(), Ok(at + written as u64), "of {old}");
+            assert!((at + written as u64).is_multiple_of(PAGE), "whole pages, but for the first");
+            let mut bytes = vec![1; written + 200];
+            assert_eq!(mm.file(file).read(at - 100, &mut bytes), Ok(written + 100));
+            assert!(bytes[..100].iter().all(|&byte| byte == 0), "a hole before it");
+            assert!(bytes[100..written + 100].iter().all(|&byte| byte == 7));
+        });
+    }
 }
 
 /// A page that a program has used, and that was read or written by copy too, was used twice.

@@ -358,8 +358,9 @@ fn every_cause(scenes: &[(&'static str, Make)], causes: &'static [Cause], (part,
 
 const OF_ITS_OWN: [Cause; 4] = [Cause::Frames, Cause::Memory, Cause::Limit, Cause::Mappings];
 const IN_SWAP: [Cause; 5] = [Cause::Frames, Cause::Memory, Cause::Limit, Cause::Read, Cause::Mappings];
-const OF_A_FILE: [Cause; 5] = [Cause::Limit, Cause::Read, Cause::Write, Cause::Discard, Cause::Mappings];
-const AND_COPIES: [Cause; 5] = [Cause::Limit, Cause::Read, Cause::Write, Cause::Discard, Cause::Mappings];
+// All of it, and of the next, is in memory.
+const OF_A_FILE: [Cause; 4] = [Cause::Limit, Cause::Write, Cause::Discard, Cause::Mappings];
+const AND_COPIES: [Cause; 4] = [Cause::Limit, Cause::Write, Cause::Discard, Cause::Mappings];
 const LARGE: [Cause; 3] = [Cause::Memory, Cause::Limit, Cause::Mappings];
 const ON_THE_DISK: [Cause; 5] = [Cause::Memory, Cause::Limit, Cause::Read, Cause::Discard, Cause::Mappings];
 
