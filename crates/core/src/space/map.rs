@@ -116,7 +116,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
             Some(clash) => Err(Error::Overlaps(clash)),
             None => mm.check_map_count(space).map(|()| (space, vmas)),
         });
-        let (space, _vmas) = match free {
+        let (space, vmas) = match free {
             Ok(found) => found,
             Err(error) => {
                 give_back();
@@ -151,8 +151,9 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
         mm.link_vma(space, handle);
         drop(alone);
         mm.remember_vma(id, space, handle);
-        spare.into_iter().for_each(|anon_vma| mm.release_anon_vma(anon_vma));
         mm.merge_vmas(space, range, &mut Work::begin(mm));
+        drop(vmas);
+        spare.into_iter().for_each(|anon_vma| mm.release_anon_vma(anon_vma));
         Ok(())
     }
 }

@@ -61,6 +61,13 @@ impl Pooled for Vma {
     }
 }
 
+/// A VMA that is in no tree any more, and the `anon_vma` of which it was the last.
+#[must_use = "its slot is still in use"]
+pub(crate) struct Removed {
+    vma: u32,
+    childless: Option<AnonVmaId>,
+}
+
 /// The VMAs of a space are sorted by their first page.
 struct ByAddress<'a, 'p, P: Platform>(&'a Manager<'p, P>);
 
@@ -455,13 +462,22 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// Takes a VMA out of all, and lets go of `alone` and of the VMA. Under the VMA lock, held alone. Afterwards
     /// no reverse map finds it, and a CPU that remembers it finds its gate shut.
     pub(crate) fn remove_vma(&self, space: &SpaceState, handle: u32, alone: Alone<'p, P>) {
+        let removed = self.unlink_vma(space, handle, alone);
+        self.release_removed(removed);
+    }
+
+    /// The first half of it.
+    fn unlink_vma(&self, space: &SpaceState, handle: u32, alone: Alone<'p, P>) -> Removed {
         self.displace_vma(space, handle);
         let childless = self.unlink_rmap(handle);
         drop(alone);
-        self.release_vma(handle);
-        if let Some(anon_vma) = childless {
-            self.release_anon_vma(anon_vma);
-        }
+        Removed { vma: handle, childless }
+    }
+
+    /// The second: it waits for other CPUs, and had better not keep those waiting who want the VMAs.
+    pub(crate) fn release_removed(&self, removed: Removed) {
+        self.release_vma(removed.vma);
+        removed.childless.into_iter().for_each(|anon_vma| self.release_anon_vma(anon_vma));
     }
 
     fn place_vma(&self, space: &SpaceState, handle: u32) {
@@ -586,7 +602,8 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// Takes `range` out of all VMAs, with nothing mapped in it any more. `spare` is the slot for the second half of
-    /// the one that goes on at both ends. Under the VMA lock, held alone.
+    /// the one that goes on at both ends. Under the VMA lock, held alone. Returns the last VMA that it took out whole, which is
+    /// still to be [released](Self::release_removed).
     pub(crate) fn cut_vmas(
         &self,
         id: SpaceId,
@@ -594,8 +611,8 @@ impl<'p, P: Platform> Manager<'p, P> {
         range: PageRange,
         mut spare: Option<u32>,
         work: &mut Work<'_, 'p, P>,
-    ) {
-        let p = self.platform();
+    ) -> Option<Removed> {
+        let (p, mut last) = (self.platform(), None);
         while let Some((handle, vma)) =
             self.vma_from(space, range.start).filter(|(_, vma)| vma.range(p).start < range.end())
         {
@@ -616,9 +633,11 @@ impl<'p, P: Platform> Manager<'p, P> {
                 self.trim_rmap(handle, PageRange::between(whole.start, range.start));
                 continue;
             }
-            self.remove_vma(space, handle, alone);
+            let removed = self.unlink_vma(space, handle, alone);
+            last.replace(removed).into_iter().for_each(|before| self.release_removed(before));
             work.did(cost::LINK);
         }
+        last
     }
 
     pub(crate) fn vma_before(&self, space: &SpaceState, page: PageNumber) -> Option<(u32, &'p Vma)> {

@@ -257,7 +257,10 @@ fn who_maps_a_file_that_becomes_longer_sees_what_is_written_there() {
     for memory in [false, true] {
         for ends in [(PAGE, PAGE), (PAGE, PAGE / 2 + 64), (64, PAGE)] {
             let cases = longer(None, ends, memory);
-            assert!(cases.results.len() > 20 && cases.count(|sound| !sound) == 0, "{ends:?}, memory: {memory}");
+            assert!(
+                cases.results.len() > 20 && cases.count(|sound| !sound) == 0,
+                "{ends:?}, memory: {memory}"
+            );
             let broken = longer(Some(Rule::ContentBeforeLength), ends, memory);
             assert!(broken.count(|sound| !sound) > 0, "{ends:?}, memory: {memory}");
         }
