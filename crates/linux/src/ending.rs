@@ -8,7 +8,6 @@ use core::sync::atomic::Ordering;
 use crate::errno::Answer;
 use crate::kernel::{Ending, Linux, how_ended};
 use crate::machine::Machine;
-use crate::open::Files;
 use crate::process::{ENDED, Process, Thread};
 use crate::signal::{Info, act, number};
 use crate::sync::key_of;
@@ -118,9 +117,8 @@ impl<M: Machine> Linux<'_, M> {
     }
 
     fn end_process(&self, process: &Arc<Process>) {
-        let files = process.files.with(|files| core::mem::replace(files, Files::new()));
         // One after the other: of what is open under two numbers the second is the last.
-        files.into_each(|open| self.closes(&open));
+        process.files.leave().into_iter().for_each(|files| files.into_each(|open| self.closes(&open)));
         self.left.flights.let_go(true);
         self.leaves_terminal(process, true);
         process.timers.with(BTreeMap::clear);

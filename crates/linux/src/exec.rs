@@ -252,6 +252,7 @@ impl<M: Machine> Linux<'_, M> {
             *actions =
                 actions.map(|action| Action { handler: u64::from(action.handler == 1), ..Action::default() });
         });
+        process.files.unshare();
         let closed = process.files.with(crate::open::Files::take_for_exec);
         closed.into_iter().for_each(|open| self.closed(thread, open));
         let name = first_path.rsplit(|&byte| byte == b'/').next().unwrap_or(&first_path);

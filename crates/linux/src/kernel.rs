@@ -24,7 +24,7 @@ use crate::machine::Machine;
 use crate::mailbox::Mailbox;
 use crate::messages::Queue;
 use crate::numbered::Numbered;
-use crate::open::{Files, Kind, Open, flag};
+use crate::open::{Files, Kind, Open, Shared, flag};
 use crate::process::{Place, Process, Thread};
 use crate::requests::Context;
 use crate::semaphores::Set;
@@ -317,7 +317,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             group: AtomicU32::new(0),
             session: AtomicU32::new(0),
             memory: Spin::default(),
-            files: Spin::new(Files::new()),
+            files: Shared::new(Files::new()),
             place: Spin::new(place),
             owner: Spin::default(),
             nice: AtomicU32::new(20),

@@ -355,8 +355,57 @@ impl Files {
     }
 }
 
-/// What a process has open.
-pub type Shared = Spin<Files>;
+/// What a process has open. Its threads share it, and processes that were made so.
+pub struct Shared {
+    /// Under its lock, so that nobody has the table for a moment who is none of those that share it: the last of these closes what is open.
+    table: Spin<Arc<Spin<Files>>>,
+}
+
+impl Shared {
+    pub fn new(files: Files) -> Shared {
+        Shared { table: Spin::new(Arc::new(Spin::new(files))) }
+    }
+
+    /// Works on it. `work` must not come back here, nor to another process's.
+    pub fn with<R>(&self, work: impl FnOnce(&mut Files) -> R) -> R {
+        self.table.with(|table| table.with(work))
+    }
+
+    /// For a process that shares it.
+    pub fn share(&self) -> Shared {
+        Shared { table: Spin::new(self.table.with(|table| table.clone())) }
+    }
+
+    /// For a process with a table of its own, of the same open files.
+    pub fn copy(&self) -> Shared {
+        Shared::new(self.with(|files| files.clone()))
+    }
+
+    /// From now on no other process has it; all of them have the same open as before.
+    pub fn unshare(&self) {
+        if self.table.with(|table| Arc::strong_count(table) > 1) {
+            let copy = self.with(|files| files.clone());
+            drop(self.leave_for(copy));
+        }
+    }
+
+    /// The process ends. Returns what is to be closed, if no other has it.
+    #[must_use]
+    pub fn leave(&self) -> Option<Files> {
+        self.leave_for(Files::new())
+    }
+
+    fn leave_for(&self, files: Files) -> Option<Files> {
+        let table = Arc::new(Spin::new(files));
+        let before = self.table.with(|now| core::mem::replace(now, table));
+        Arc::into_inner(before).map(Spin::into_inner)
+    }
+
+    /// Where it is: the same for those that share it.
+    pub fn address(&self) -> usize {
+        self.table.with(|table| Arc::as_ptr(table).addr())
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -24,6 +24,11 @@ impl<T> Spin<T> {
         Spin { held: AtomicBool::new(false), data: UnsafeCell::new(data) }
     }
 
+    /// What it held.
+    pub fn into_inner(self) -> T {
+        self.data.into_inner()
+    }
+
     /// Works on the data. `work` must not come back here.
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         // Acquire: partner of the Release below.

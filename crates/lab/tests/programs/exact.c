@@ -523,8 +523,48 @@ static void systems(void) {
     CHECK(stat("/dev/null", &one) == 0 && one.st_dev != other.st_dev && stat("/tmp", &one) == 0 && one.st_dev != other.st_dev);
 }
 
+// Processes that were made so have one table of open files, until one runs another program or asks for its own; the last of them closes what is open.
+static void tables(void) {
+    int own[2], to_child[2], status = -1, file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    char byte, number[16];
+    CHECK(pipe(own) == 0 && pipe(to_child) == 0 && file >= 0);
+    pid_t child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+    if (!child) {
+        int opened = open("/dev/null", O_RDONLY);
+        close(own[0]), dup2(own[1], 99);
+        _exit(opened);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && fcntl(WEXITSTATUS(status), F_GETFD) == 0 && close(WEXITSTATUS(status)) == 0);
+    FAILS(close(own[0]), EBADF);
+    CHECK(close(own[1]) == 0 && fcntl(99, F_GETFD) == 0 && close(99) == 0);
+    child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+    if (!child) {
+        char *const given[] = {"exact", "tables", "x", (sprintf(number, "%d", file), number), 0};
+        execve("/proc/self/exe", given, environ);
+        _exit(99);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && fcntl(file, F_GETFD) == FD_CLOEXEC);
+    child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+    if (!child) _exit(unshare(CLONE_FILES) != 0 || close(file) != 0 || close_range(3, ~0U, 0) != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && fcntl(file, F_GETFD) == FD_CLOEXEC);
+    child = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
+    if (!child) _exit(syscall(SYS_close_range, 3, ~0U, 2) != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && fcntl(file, F_GETFD) == FD_CLOEXEC);
+    CHECK(pipe(own) == 0);
+    child = fork();
+    if (!child) {
+        if (syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0) == 0) close(to_child[1]), read(to_child[0], &byte, 1);
+        _exit(0);
+    }
+    struct pollfd ready = {.fd = own[0], .events = POLLIN};
+    CHECK(close(own[1]) == 0 && waitpid(child, &status, 0) == child && status == 0 && poll(&ready, 1, 20) == 0);
+    CHECK(write(to_child[1], "x", 1) == 1 && read(own[0], &byte, 1) == 0);
+    close(own[0]), close(to_child[0]), close(to_child[1]), close(file);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}, {"far", far}, {"systems", systems}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}, {"far", far}, {"systems", systems}, {"tables", tables}};
+    if (count == 4) _exit(fcntl(atoi(arguments[3]), F_GETFD) != -1);
     if (count == 3) title(count, arguments, environ);
     PLAY(parts, count, arguments);
     return 0;

@@ -24,10 +24,13 @@ impl<M: Machine> Linux<'_, M> {
 
     pub(crate) fn close_range(&self, thread: &Thread, first: u64, last: u64, flags: u64) -> Answer {
         const ON_EXEC: u64 = 4;
-        /// Of a table of its own, which it has.
+        /// Of a table of its own.
         const UNSHARED: u64 = 2;
         if first as u32 > last as u32 || flags & !(ON_EXEC | UNSHARED) != 0 {
             return Err(Errno::EINVAL);
+        }
+        if flags & UNSHARED != 0 {
+            thread.process.files.unshare();
         }
         let numbers = thread.process.files.with(|files| files.numbers());
         for number in numbers.into_iter().filter(|number| (first..=last).contains(number)) {

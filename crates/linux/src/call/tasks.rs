@@ -263,10 +263,6 @@ impl<M: Machine> Linux<'_, M> {
                 Ok::<_, Errno>(memory)
             })?
         };
-        if ask.flags & flag::FILES != 0 && ask.flags & flag::VFORK == 0 {
-            // Two processes with one table of open files.
-            return Err(Errno::EINVAL);
-        }
         let mut actions = parent.actions.with(|actions| *actions);
         if ask.flags & flag::CLEAR_HANDLERS != 0 {
             actions.iter_mut().filter(|action| action.handler > 1).for_each(|action| action.handler = 0);
@@ -279,7 +275,7 @@ impl<M: Machine> Linux<'_, M> {
             group: AtomicU32::new(parent.group.load(Ordering::Relaxed)),
             session: AtomicU32::new(parent.session.load(Ordering::Relaxed)),
             memory: Spin::new(Some(memory)),
-            files: Spin::new(parent.files.with(|files| files.clone())),
+            files: if ask.flags & flag::FILES != 0 { parent.files.share() } else { parent.files.copy() },
             place: Spin::new(parent.place.with(|place| place.clone())),
             owner: Spin::new(parent.owner.with(|owner| owner.clone())),
             nice: AtomicU32::new(parent.nice.load(Ordering::Relaxed)),
@@ -373,7 +369,13 @@ impl<M: Machine> Linux<'_, M> {
             flags if flags & SHARED != 0 && thread.process.threads.with(|all| all.len()) > 1 => {
                 Err(Errno::EINVAL)
             }
-            _ => Ok(0),
+            flags => {
+                // Threads share them as long as there are several.
+                if flags & flag::FILES != 0 && thread.process.threads.with(|all| all.len()) == 1 {
+                    thread.process.files.unshare();
+                }
+                Ok(0)
+            }
         }
     }
 

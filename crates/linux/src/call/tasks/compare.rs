@@ -13,6 +13,7 @@ impl<M: Machine> Linux<'_, M> {
     pub(crate) fn kcmp(&self, thread: &Thread, [one, other, what, first, second]: [u64; 5]) -> Answer {
         const FILE: u64 = 0;
         const SPACE: u64 = 1;
+        const FILES: u64 = 2;
         /// The last of what processes have, or share, as a whole.
         const UNDO: u64 = 6;
         let find = |pid: u64| {
@@ -29,7 +30,8 @@ impl<M: Machine> Linux<'_, M> {
         let order = match what {
             FILE => file(&one, first)?.cmp(&file(&other, second)?),
             SPACE => space(&one).cmp(&space(&other)),
-            2..=UNDO => one.pid.cmp(&other.pid),
+            FILES => one.files.address().cmp(&other.files.address()),
+            3..=UNDO => one.pid.cmp(&other.pid),
             _ => return Err(Errno::EINVAL),
         };
         Ok(match order {
