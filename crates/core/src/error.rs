@@ -38,7 +38,8 @@ pub enum Error {
     /// Not a live group.
     NoSuchGroup,
     /// The group is charged with as much memory as it may be, none of it could be reclaimed, and
-    /// [`Services::out_of_memory`](crate::platform::Services::out_of_memory) found no victim.
+    /// [`Services::out_of_memory`](crate::platform::Services::out_of_memory) found no victim. What may be refused for want of memory
+    /// ([`Error::OutOfMemory`]) may be refused with this instead, where a group is charged with that memory.
     LimitReached(GroupId),
     /// The range is empty, reaches beyond user addresses, or wraps.
     BadRange,
