@@ -240,6 +240,8 @@ rules! {
         "let no page of a hole into the cache until the device knows of the hole";
     ContentBeforeLength, "content-before-length", "none",
         "make a file longer only with what is written there: a program that maps it would find zeros, and what it stores would be written over";
+    BegunDropEnds, "begun-drop-ends", "none",
+        "drop what is left of a range of which a part was dropped, though others have unmapped some of it meanwhile, and do not say that it is not mapped";
     StackGap, "stack-gap", "none",
         "leave room between a mapping that grows downwards and the one below it";
     LockedStays, "locked-stays", "none",

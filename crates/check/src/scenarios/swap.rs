@@ -24,6 +24,7 @@ pub(super) fn all() -> Vec<Scenario> {
         off(),
         other(),
         back_while_dropped(),
+        unmapped_while_dropped(),
         unreadable(),
         family(),
     ]
@@ -276,6 +277,29 @@ fn back_while_dropped() -> Scenario {
             let _ = (task.peek(0, AT), task.peek(0, AT + 1));
         })
         .after(squeeze)
+}
+
+fn unmapped_while_dropped() -> Scenario {
+    Scenario::new(
+        "swap-drop-unmap",
+        "pages of which one is out are dropped while another CPU unmaps the last of them",
+        "linux",
+    )
+    .shows(&[Rule::BegunDropEnds])
+    .watch(AT, PAGES)
+    .config(swapping)
+    .before(|task| {
+        written_by(task, 0..2);
+        task.advise(0, AT + 1, 1, Advice::PageOut);
+    })
+    .cpu(|task| {
+        let done = task.call("advise", |mm| mm.space(task.space(0)).advise(range(AT, 3), Advice::Drop));
+        task.forget(0, AT, 3);
+        let dropped = task.peek(0, AT) == Ok(0);
+        task.promise(dropped == done.is_ok(), "what is refused has changed nothing");
+    })
+    .cpu(|task| task.unmap(0, AT + 2, 1))
+    .after(squeeze)
 }
 
 /// Mappings without a page, so many that there is more than one slab of `anon_vma`s.

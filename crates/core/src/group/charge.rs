@@ -126,6 +126,18 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
     }
 
+    /// Whether a group's limit allows so many pages at all.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`].
+    pub(crate) fn may_ever_have(&self, group: GroupSlot, pages: u64) -> Result<(), Error> {
+        let p = self.platform();
+        if group == GroupSlot::NONE || self.groups().state(group).limit.get(p) >= pages {
+            return Ok(());
+        }
+        Err(Error::LimitReached(self.groups().id(p, group)))
+    }
+
     /// From this CPU's stock, or the group itself.
     fn try_charge(&self, group: GroupSlot, pages: u64) -> bool {
         let p = self.platform();

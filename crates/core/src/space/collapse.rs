@@ -162,6 +162,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let mut rest = range;
         let first = |rest: PageRange, work: &mut _| self.first_in_swap(id, rest, work);
         while let Some(page) = first(rest, work).map_err(|error| (rest.start, error))? {
+            // Else as many as are let in go again, page by page, for a large page that its group never has room for.
+            let group = self.find_space(id).map(|space| self.group_of(space));
+            group.and_then(|group| self.may_ever_have(group, LARGE_PAGES)).map_err(|error| (page, error))?;
             self.swap_in_at(id, page, Payer::Within).map_err(|error| (page, error))?;
             work.did(cost::FAULT);
             rest = PageRange::between(PageNumber(page.0 + 1), range.end());

@@ -32,6 +32,15 @@ use crate::vma::SpaceState;
 /// Tables under which a range lies that covers none of them as a whole, at most.
 const TABLES: usize = 2;
 
+/// How much of a range was dropped with the VMAs shared.
+#[derive(PartialEq, Eq)]
+enum Beside {
+    Nothing,
+    /// All but pages that were in swap.
+    Part,
+    All,
+}
+
 /// Tables under which nobody else drops anything, each with the part of a range that lies under it. Let go when dropped.
 struct Claimed<'m, 'p, P: Platform> {
     mm: &'m Manager<'p, P>,
@@ -60,11 +69,14 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// [`Error::NoSuchSpace`], [`Error::NotMapped`]; [`Error::OutOfMemory`] when a large page must be split.
     pub(super) fn drop_range(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
         let (mm, p, mut work) = (self, self.platform(), Work::begin(self));
-        if self.drop_beside(id, range, &mut work)? {
+        let beside = self.drop_beside(id, range, &mut work)?;
+        if beside == Beside::All {
             return Ok(());
         }
         let (space, _alone) = mm.write_lock(id, range)?;
-        if let Some(hole) = mm.first_unmapped(space, range, &mut work) {
+        // All of it was mapped when its first page went: what others have unmapped since was dropped before that.
+        let was_mapped = beside == Beside::Part && !p.broken(Rule::BegunDropEnds);
+        if let Some(hole) = mm.first_unmapped(space, range, &mut work).filter(|_| !was_mapped) {
             return Err(Error::NotMapped(hole));
         }
         mm.split_large_at(space, range.start)?;
@@ -83,12 +95,17 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(())
     }
 
-    /// The same with the VMAs shared, as far as that is possible; whether all of it was.
-    fn drop_beside(&self, id: SpaceId, range: PageRange, work: &mut Work<'_, 'p, P>) -> Result<bool, Error> {
+    /// The same with the VMAs shared, as far as that is possible.
+    fn drop_beside(
+        &self,
+        id: SpaceId,
+        range: PageRange,
+        work: &mut Work<'_, 'p, P>,
+    ) -> Result<Beside, Error> {
         let p = self.platform();
         let has_whole_table = range.start.0.next_multiple_of(LARGE_PAGES) + LARGE_PAGES <= range.end().0;
         if has_whole_table || self.parks() {
-            return Ok(false);
+            return Ok(Beside::Nothing);
         }
         let (space, _shared) = self.read_lock(id)?;
         if let Some(hole) = self.first_unmapped(space, range, work) {
@@ -99,9 +116,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         // What an unmap has taken out there it lets go of itself, once it has flushed. A page of a file that comes meanwhile and that reclaim takes would
         // leave a mark like one from before the drop, of which more would be told than is so.
         if vmas.any(|(_, vma)| vma.file(p).is_some() || vma.is_leaving(p)) {
-            return Ok(false);
+            return Ok(Beside::Nothing);
         }
-        let Some(claimed) = self.claim_tables(space, range) else { return Ok(false) };
+        let Some(claimed) = self.claim_tables(space, range) else { return Ok(Beside::Nothing) };
         let (mut gather, mut all) = (Gather::begin(p, space), true);
         for (_, part) in claimed.parts() {
             // What was in swap here may come back before the marks go, by a fault or by whoever turns a device off: it is not dropped then.
@@ -114,7 +131,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         }
         drop(claimed);
         gone.free(self);
-        Ok(all)
+        Ok(if all { Beside::All } else { Beside::Part })
     }
 
     /// Claims the tables of small pages on the way to a range that are there, unless somebody else has claimed one, or a large page is there. By whoever

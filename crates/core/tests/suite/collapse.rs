@@ -478,6 +478,30 @@ fn what_goes_between_two_looks_is_not_lost() {
     });
 }
 
+/// Where a group may never have a large page none of its small ones is brought back for it.
+#[test]
+fn nothing_comes_back_for_a_large_page_that_a_group_never_has_room_for() {
+    let host = Host::new(setup(1));
+    host.run(Config { groups: 1, ..config("linux", true) }, |mm| {
+        mm.swap().on(DEVICE, 1024, 0).unwrap();
+        let group = mm.create_group(2000).unwrap();
+        let id = mm.create_space().unwrap();
+        mm.space(id).set_group(Some(group)).unwrap();
+        mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+        (LARGE..LARGE + 100).for_each(|page| write(mm, id, page, page).unwrap());
+        mm.space(id).advise(pages(LARGE, 100), Advice::PageOut).unwrap();
+        assert!((LARGE..LARGE + 100).all(|page| is_out(mm, id, page)));
+        mm.group(group).set_limit(511).unwrap();
+        assert_eq!(collapse(mm, id, 1), Err(Error::LimitReached(group)));
+        assert_eq!(counted(mm, Counter::PswpIn), 0);
+        mm.group(group).set_limit(600).unwrap();
+        assert_eq!(collapse(mm, id, 1), Ok(()));
+        assert_eq!((counted(mm, Counter::PswpIn), is_large(mm, id, LARGE)), (100, true));
+        assert!((LARGE..LARGE + 100).all(|page| read(mm, id, page) == Ok(page)));
+        machine::swapping::end(mm, &[id], &[DEVICE]);
+    });
+}
+
 /// Pages that another space shows stay charged when they are copied into a large one: all of it has to fit in.
 #[test]
 fn what_another_space_shows_is_no_gain_for_the_groups_limit() {

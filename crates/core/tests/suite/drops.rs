@@ -131,6 +131,34 @@ fn raced(policy: &str, second: Second, broken: Option<Rule>) -> Cases<Option<Str
     })
 }
 
+/// CPU 0 drops pages of which one is in swap, and CPU 1 unmaps the last: the drop comes first, and all is gone, or it is refused, and all is there.
+fn drop_and_unmap(broken: Option<Rule>) -> Cases<bool> {
+    at_every_touch(&setup(), &swapping("linux"), broken, |mm, place| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let (host, id) = (mm.platform(), scene(mm));
+        mm.space(id).advise(pages(AT + 2, 1), Advice::PageOut).unwrap();
+        assert!(is_out(mm, id, AT + 2));
+        let done = Cell::new(Ok(()));
+        let drops = || done.set(mm.space(id).advise(pages(AT, 4), Advice::Drop));
+        race(mm, place, drops, || mm.space(id).unmap(pages(AT + 3, 1)).unwrap());
+        let values = [0, 1, 2].map(|n| host.read(mm, id, AT + n));
+        let sound = match done.get() {
+            Ok(()) => values == [Ok(0); 3],
+            error => {
+                error == Err(Error::NotMapped(PageNumber(AT + 3))) && values == [0, 1, 2].map(|n| Ok(AT + n))
+            }
+        };
+        sound && settled(mm).broken.is_none()
+    })
+}
+
+#[test]
+fn a_drop_that_has_begun_ends_though_a_part_is_unmapped_meanwhile() {
+    let cases = drop_and_unmap(None);
+    assert!(cases.results.len() > 50 && cases.count(|sound| !sound) == 0);
+    assert!(drop_and_unmap(Some(Rule::BegunDropEnds)).count(|sound| !sound) > 0);
+}
+
 fn whatever_others_do((part, parts): (usize, usize)) {
     for (name, second) in SECONDS.iter().skip(part).step_by(parts) {
         for policy in ["linux", "quiet", "vanilla"] {
