@@ -6,7 +6,9 @@ use std::cell::Cell;
 
 use machine::faults::{AT, read_all, reclaim_all, run_in, showing, showing_as, write_first};
 use machine::race::{Cases, Place, at, at_every_touch, at_places, race};
+use machine::showing::frame;
 use machine::{Mm, Setup, bare, settled};
+use quietmm::platform::Memory;
 use quietmm::{Backing, Config, Error, FileId, Rule, SpaceId};
 
 const PAGE: u64 = 4096;
@@ -255,7 +257,7 @@ fn longer(broken: Option<Rule>, (old, at): (u64, u64), memory: bool) -> Cases<bo
 #[test]
 fn who_maps_a_file_that_becomes_longer_sees_what_is_written_there() {
     for memory in [false, true] {
-        for ends in [(PAGE, PAGE), (PAGE, PAGE / 2 + 64), (64, PAGE)] {
+        for ends in [(PAGE, PAGE), (PAGE, PAGE / 2 + 64), (64, PAGE), (64, 64)] {
             let cases = longer(None, ends, memory);
             assert!(
                 cases.results.len() > 20 && cases.count(|sound| !sound) == 0,
@@ -265,6 +267,34 @@ fn who_maps_a_file_that_becomes_longer_sees_what_is_written_there() {
             assert!(broken.count(|sound| !sound) > 0, "{ends:?}, memory: {memory}");
         }
     }
+}
+
+/// Whatever the frame had before: of a part of a page, at its start, inside it and at its end.
+#[test]
+fn around_what_a_file_gains_by_a_write_are_zeros() {
+    for (at, len) in [(PAGE, 100), (PAGE + 100, 200), (2 * PAGE - 50, 50), (2 * PAGE - 50, PAGE + 60)] {
+        for memory in [false, true] {
+            at_soiled(|mm| {
+                let file = if memory { mm.create_memory_file(1) } else { mm.create_file(1) }.unwrap();
+                let id = showing_as(mm, Backing::File { file, offset: 0 }, 4, &[0]);
+                assert_eq!(mm.file(file).write(at, &vec![7; len as usize]), Ok(len as usize));
+                for page in 1..(at + len).div_ceil(PAGE) {
+                    mm.platform().read(mm, id, AT + page).unwrap();
+                    let mut bytes = [1; PAGE as usize];
+                    mm.platform().read_frame(frame(mm, id, AT + page), 0, &mut bytes);
+                    for (byte, &shown) in (page * PAGE..).zip(&bytes) {
+                        let want = if (at..at + len).contains(&byte) { 7 } else { 0 };
+                        assert_eq!(shown, want, "byte {byte} after {len} at {at}, memory: {memory}");
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// On a machine whose memory is full of something.
+fn at_soiled(case: impl FnOnce(&Mm<'_>)) {
+    at(&Setup { soiled: true, ..setup() }, &config(), None, case);
 }
 
 #[test]
