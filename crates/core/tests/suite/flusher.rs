@@ -201,6 +201,28 @@ fn a_limit_on_dirty_pages_holds_and_whoever_writes_writes_back() {
     assert_eq!(most_dirty(counting(), false, None), (100, 0));
 }
 
+/// Whole pages, and parts of one.
+#[test]
+fn whoever_makes_a_file_longer_is_held_to_the_limit_on_dirty_pages() {
+    for bytes in [PAGE_SIZE, 100] {
+        let host = Host::new(setup());
+        host.run(limit(LIMIT), |mm| {
+            let file = mm.create_file(1).unwrap();
+            for page in 1..50 {
+                assert_eq!(
+                    mm.file(file).write(page * PAGE_SIZE, &vec![7; bytes as usize]),
+                    Ok(bytes as usize)
+                );
+                assert!(mm.dirty_pages() <= LIMIT, "{} pages, {bytes} bytes of each", mm.dirty_pages());
+            }
+            let many = 40 * PAGE_SIZE as usize;
+            assert_eq!(mm.file(file).write(60 * PAGE_SIZE, &vec![7; many]), Ok(many));
+            assert!(mm.dirty_pages() <= LIMIT, "{} of what was written at once", mm.dirty_pages());
+            assert_eq!(mm.file(file).size(), Ok(100 * PAGE_SIZE));
+        });
+    }
+}
+
 #[test]
 fn a_device_that_takes_nothing_stops_no_writer() {
     assert_eq!(most_dirty(limit(LIMIT), true, None).0, 100);
