@@ -82,6 +82,21 @@ fn a_writer_waits_for_each_visible_reader_and_is_woken_by_it() {
 }
 
 #[test]
+fn a_writer_waits_for_a_visible_reader_on_whichever_cpu() {
+    on_machine(|host, mm| {
+        for cpu in 0..CPUS as u16 {
+            let (lock, guards) = (biased(mm), Guards::default());
+            guards.borrow_mut().push(host.on(cpu, || lock.read(mm)));
+            assert_eq!(counted(lock), 0);
+            assert!(lock.try_write(mm).is_none(), "CPU {cpu} has it");
+            some_leave(host, &guards);
+            drop(lock.write(mm));
+            assert!(guards.borrow().is_empty(), "the writer did not wait for CPU {cpu}");
+        }
+    });
+}
+
+#[test]
 fn a_writer_that_does_not_look_for_visible_readers_does_not_wait() {
     on_machine(|host, mm| {
         let lock = biased(mm);
