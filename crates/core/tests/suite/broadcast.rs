@@ -167,7 +167,7 @@ fn stale_after_deferral(broken: Option<Rule>, then: fn(&Mm<'_>, SpaceId)) -> u32
             assert!(host.caches(2, AT), "the window is open");
             host.on(1, || then(mm, id));
             host.forget();
-            host.on(1, || mm.space(id).flush_range(pages(AT + 2, 1)).unwrap());
+            host.on(1, || mm.space(id).flush_range(pages(AT + 5, 1)).unwrap());
             assert!(matches!(host.broadcasts()[..], [Everywhere::Pages { .. }]), "nothing is left of it");
             host.on(2, || (AT..AT + 2).for_each(|page| _ = host.try_read(page)));
             seen.set(Some(host.stale.get()));
@@ -180,6 +180,10 @@ fn stale_after_deferral(broken: Option<Rule>, then: fn(&Mm<'_>, SpaceId)) -> u32
 #[test]
 fn a_broadcast_covers_what_reclaim_has_deferred() {
     let unmap = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(AT, 2)).unwrap();
+    assert_eq!(stale_after_deferral(None, unmap), 0);
+    assert_eq!(stale_after_deferral(Some(Rule::DeferredWidensBroadcast), unmap), 1);
+    // Of one page that was there, and of several.
+    let unmap = |mm: &Mm<'_>, id| mm.space(id).unmap(pages(AT, 4)).unwrap();
     assert_eq!(stale_after_deferral(None, unmap), 0);
     assert_eq!(stale_after_deferral(Some(Rule::DeferredWidensBroadcast), unmap), 1);
 }
