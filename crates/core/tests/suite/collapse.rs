@@ -263,6 +263,25 @@ fn what_is_in_swap_comes_back_and_what_does_not_stays_there() {
     }
 }
 
+/// A device fails where the second large page would be: the first comes all the same.
+#[test]
+fn what_lies_before_a_page_that_cannot_be_read_becomes_large() {
+    let host = Host::new(Setup { frames: 4096, ..setup(1) });
+    host.run(config("linux", true), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let id = small(mm, 2);
+        (0..3).for_each(|_| squeeze(mm));
+        assert!(written(1).all(|page| read(mm, id, page) == Ok(page)));
+        let out: Vec<u64> = written(2).filter(|&page| is_out(mm, id, page)).collect();
+        assert!(out.first().is_some_and(|&page| page >= LARGE + 512), "{out:x?}");
+        host.refuse_reads.set(Some(|_, _| Some(DeviceError::Failed)));
+        assert_eq!(collapse(mm, id, 2), Err(Error::SwapDevice(PageNumber(out[0]))));
+        host.refuse_reads.set(None);
+        assert!(is_large(mm, id, LARGE) && !is_large(mm, id, LARGE + 512));
+        assert!(out.iter().all(|&page| is_out(mm, id, page)) && holds(mm, id, 2));
+    });
+}
+
 #[test]
 fn what_a_child_has_too_is_copied_and_the_child_keeps_its_own() {
     for (policy, out) in POLICIES.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
