@@ -1,5 +1,8 @@
 //! Frames in one piece, and below an address: whoever asks has them alone, and pages that were in the way are elsewhere, with what was in them.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use crate::machine;
 
 use machine::faults::{AT, own, showing};
@@ -449,5 +452,25 @@ fn a_piece_that_is_free_comes_from_a_node_that_keeps_enough() {
         mm.frames().free_contiguous(piece);
         mm.frames().free_contiguous(other);
         give_back(mm, held);
+    });
+}
+
+/// Somebody else has a block of the zone leave for a while: that is waited for, however often it takes a look.
+#[test]
+fn whoever_wants_a_piece_waits_until_no_block_of_its_zone_leaves() {
+    let host = Host::new(Setup { cpus: 2, ..Setup::default() });
+    host.run(bare("linux"), |mm| {
+        let leaving = Rc::new(Cell::new(Some(mm.frames().begin_offline(SECOND).unwrap())));
+        for look in 0..5 {
+            let leaving = Rc::clone(&leaving);
+            host.on_pause.borrow_mut().push_back(Box::new(move |mm| {
+                if look == 4 {
+                    leaving.take().into_iter().for_each(|leaving| mm.frames().cancel_offline(leaving));
+                }
+            }));
+        }
+        let piece = mm.frames().alloc_contiguous(2048, ANYWHERE).unwrap();
+        assert!(host.on_pause.borrow().is_empty() && leaving.take().is_none());
+        mm.frames().free_contiguous(piece);
     });
 }
