@@ -286,3 +286,23 @@ fn a_stack_that_grows_before_a_walk_is_visited_all_the_same() {
         end(mm, &[parent, child], &[]);
     });
 }
+
+/// The one that was about to grow is unmapped, and another further up has room that reaches as far.
+#[test]
+fn where_the_nearest_stack_goes_the_next_one_grows() {
+    const UPPER: u64 = STACK + 300;
+    let setup = Setup { cpus: 2, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let (host, id) = (mm.platform(), stack(mm));
+        mm.space(id).map(pages(UPPER, 1), ANON, Prot::ReadWrite).unwrap();
+        mm.space(id).grow_down(PageNumber(UPPER), 400).unwrap();
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        let unmaps = || mm.space(id).unmap(pages(STACK, 2)).is_ok();
+        let gone = race(mm, place, || host.write(mm, id, STACK - 5, 5).unwrap(), unmaps);
+        let (value, below) = (host.read(mm, id, STACK - 5), refused(mm, id, LOWEST - 1));
+        assert_eq!((gone, value, settled(mm).broken), (true, Ok(5), None));
+        below
+    });
+    assert!(cases.count(|&below| below) > 0, "the nearest one has grown, and goes on to its end");
+    assert!(cases.count(|&below| !below) > 0, "the next one has, in its place");
+}
