@@ -10,8 +10,8 @@ use machine::{Host, Mm, Setup, bare, pages, settled};
 use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::Store;
 use quietmm::{
-    Advice, Backing, Config, Error, FileId, NodeId, PageNumber, Prot, ReadAhead, SpaceId, UserAccess,
-    VirtAddr,
+    Advice, Backing, Config, Error, FileId, NodeId, PageNumber, PageRange, Prot, ReadAhead, SpaceId, Term,
+    UserAccess, VirtAddr,
 };
 
 const AT: u64 = 0x1000;
@@ -276,4 +276,73 @@ fn a_file_that_ends_while_it_is_mapped_is_mapped_or_ends() {
         ended.is_ok()
     });
     assert!(cases.count(|&ended| ended) > 0 && cases.count(|&ended| !ended) > 0);
+}
+
+/// What may be done at `AT` with a space that has nothing there.
+type SpaceUse = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
+const HERE: PageRange = PageRange::new(PageNumber(AT), 1);
+const SPACE_USES: [(&str, SpaceUse); 14] = [
+    ("look up", |mm, id| {
+        let entry = mm.space(id).lookup(PageNumber(AT))?;
+        if entry.is_present() { Ok(()) } else { Err(Error::NotMapped(PageNumber(AT))) }
+    }),
+    ("count", |mm, id| mm.space(id).residency(HERE, &mut [0]).map(drop)),
+    ("fault", |mm, id| mm.space(id).fault(VirtAddr(AT << 12), UserAccess::Read)),
+    ("pin", |mm, id| mm.space(id).pin(HERE, UserAccess::Read, Term::Short).map(|pins| mm.unpin(pins))),
+    ("unmap", |mm, id| mm.space(id).unmap(HERE)),
+    ("protect", |mm, id| mm.space(id).protect(HERE, Prot::None)),
+    ("move", |mm, id| mm.space(id).move_range(HERE, PageNumber(AT + 9))),
+    ("remap", |mm, id| mm.space(id).remap(HERE, pages(AT, 2))),
+    ("lock", |mm, id| mm.space(id).lock(HERE)),
+    ("migrate", |mm, id| mm.space(id).migrate(HERE, NodeId(0)).map(drop)),
+    ("drop", |mm, id| mm.space(id).advise(HERE, Advice::Drop)),
+    ("free", |mm, id| mm.space(id).advise(HERE, Advice::Free)),
+    ("page out", |mm, id| mm.space(id).advise(HERE, Advice::PageOut)),
+    ("policy", |mm, id| mm.space(id).node_policy(PageNumber(AT)).map(drop)),
+];
+
+/// CPU 0 uses a space that ends meanwhile, at every place, and CPU 1 makes another in its slot, which is as if nobody had.
+fn uses_of_a_space_that_ends(all: &[(&str, SpaceUse)]) {
+    let setup = Setup { cpus: 2, frames: 128, ..Setup::default() };
+    let config = Config { swap: true, lru_batch: 1, ..bare("linux") };
+    for &(name, uses) in all {
+        let Cases { results, .. } = at_every_touch(&setup, &config, None, |mm, place| {
+            let host = mm.platform();
+            let old = mm.create_space().unwrap();
+            mm.space(old).map(pages(AT + 4, 1), ANON, Prot::ReadWrite).unwrap();
+            let said = Cell::new(Ok(()));
+            let ends = || {
+                mm.space(old).destroy().ok()?;
+                let next = mm.create_space().unwrap();
+                mm.space(next).map(pages(AT, 1), ANON, Prot::ReadWrite).unwrap();
+                mm.space(next).switch_to().unwrap();
+                host.write(mm, next, AT, 7).unwrap();
+                Some(next)
+            };
+            let next = race(mm, place, || said.set(uses(mm, old)), ends);
+            assert!(matches!(said.get(), Err(Error::NotMapped(_) | Error::NoSuchSpace)), "{name}: {said:?}");
+            let next = next.expect("nobody runs in it");
+            let usage = mm.space(next).usage().unwrap();
+            assert_eq!((usage.anon, mm.space(next).locked_pages()), (1, Ok(0)), "{name}");
+            host.on(1, || assert_eq!(host.read(mm, next, AT), Ok(7), "{name}"));
+            assert_eq!(settled(mm).broken, None, "{name}");
+            (next.index() == old.index(), said.get() == Err(Error::NoSuchSpace))
+        });
+        assert!(results.contains(&(true, true)), "{name}: it has ended, and another has its place");
+    }
+}
+
+#[test]
+fn whoever_looks_at_a_space_that_ends_does_nothing_to_the_next() {
+    uses_of_a_space_that_ends(&SPACE_USES[..4]);
+}
+
+#[test]
+fn whoever_changes_a_space_that_ends_does_nothing_to_the_next() {
+    uses_of_a_space_that_ends(&SPACE_USES[4..9]);
+}
+
+#[test]
+fn whoever_advises_of_a_space_that_ends_does_nothing_to_the_next() {
+    uses_of_a_space_that_ends(&SPACE_USES[9..]);
 }
