@@ -132,6 +132,29 @@ fn one_call_is_for_a_file_between_memory_of_the_programs_own() {
     });
 }
 
+/// Of a file with enough pages, of which a mapping shows the first half only, or the last.
+#[test]
+fn a_mapping_of_a_part_is_no_large_one_though_the_file_has_the_rest() {
+    let host = Host::new(setup(1));
+    host.run(config("linux"), |mm| {
+        let file = file(mm);
+        for shown in [0, 256] {
+            let id = mm.create_space().unwrap();
+            mm.space(id).map(pages(LARGE, 512), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).unmap(pages(LARGE + shown, 256)).unwrap();
+            let backing = Backing::File { file, offset: shown };
+            mm.space(id).map(pages(LARGE + shown, 256), backing, Prot::Read).unwrap();
+            assert_eq!(collapse(mm, id), Err(Error::NotCollapsible(PageNumber(LARGE))));
+            assert!(!is_large(mm, id));
+            assert_eq!(read(mm, id, LARGE + shown), Ok(shown + 1));
+            assert_eq!(read(mm, id, LARGE + 256 - shown), Ok(0));
+            mm.unload();
+            mm.space(id).destroy().unwrap();
+        }
+        end(mm, &[], file);
+    });
+}
+
 #[test]
 fn another_space_that_wants_it_large_has_it_by_one_fault() {
     let host = Host::new(setup(2));
