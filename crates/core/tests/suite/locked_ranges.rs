@@ -3,7 +3,7 @@
 use crate::machine;
 
 use machine::race::{at_every_touch, every_third, race};
-use machine::showing::{AT as MAPPED, mapped, private, shared};
+use machine::showing::{AT as MAPPED, LARGE, mapped, private, shared};
 use machine::swapping::{AT, anonymous, end, is_out, sound, squeeze, swapping, written};
 use machine::{Host, Mm, Setup, bare, pages, settled};
 use quietmm::addr::PAGE_SIZE;
@@ -379,4 +379,25 @@ fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() 
         moved
     });
     assert!(cases.count(|&moved| moved) > 20);
+}
+
+/// A large page is as many pages as it shows.
+#[test]
+fn large_pages_are_locked_as_they_are() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE, 1024), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+        mm.space(id).switch_to().unwrap();
+        host.write(mm, id, LARGE, 1).unwrap();
+        host.write(mm, id, LARGE + 512, 2).unwrap();
+        mm.space(id).lock(pages(LARGE, 1024)).unwrap();
+        assert_eq!((mm.space(id).locked_pages(), mm.counter(Counter::LargeSplit)), (Ok(1024), 0));
+        // From the middle of one on it is in two parts.
+        mm.space(id).unlock(pages(LARGE + 100, 924)).unwrap();
+        mm.space(id).lock(pages(LARGE + 300, 724)).unwrap();
+        assert_eq!(mm.space(id).locked_pages(), Ok(824));
+        assert_eq!((host.read(mm, id, LARGE), host.read(mm, id, LARGE + 512)), (Ok(1), Ok(2)));
+    });
 }
