@@ -2,7 +2,7 @@
 
 use crate::machine;
 
-use machine::showing::{ANON, AT, TO, mapped, shared, two_nodes, write_all};
+use machine::showing::{ANON, AT, LARGE, TO, mapped, shared, two_nodes, write_all};
 use machine::swapping::{DEVICE, end, is_out, reclaim, swapping, take_free};
 use machine::{Host, Setup, bare, exhaust, give_back, pages, pcp};
 use quietmm::{
@@ -49,6 +49,30 @@ fn a_zone_that_becomes_short_by_its_marks_wakes_its_kswapd() {
         give_back(mm, held);
         mm.frames().bring_online(gone);
     });
+}
+
+/// A large page is worth no frame below the low mark: above it by one too few it comes in small ones.
+#[test]
+fn a_large_page_leaves_as_many_frames_as_the_low_mark() {
+    for (spare, large) in [(0, 1), (1, 0)] {
+        let host = Host::new(Setup::default());
+        host.run(Config { min_free: Some(100), ..bare("linux") }, |mm| {
+            let id = mm.create_space().unwrap();
+            mm.space(id).map(pages(LARGE, 1024), ANON, Prot::ReadWrite).unwrap();
+            mm.space(id).switch_to().unwrap();
+            // The tables on the way to it are there.
+            host.write(mm, id, LARGE + 1000, 1).unwrap();
+            mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+            let low = 126;
+            let mut held = Vec::new();
+            while mm.frames().available() > low + 512 - spare {
+                held.push(mm.frames().alloc(0, AllocFrom::NOW).unwrap());
+            }
+            host.write(mm, id, LARGE, 1).unwrap();
+            assert_eq!(mm.counter(Counter::LargeFault), large, "with {} free", low + 512 - spare);
+            give_back(mm, held);
+        });
+    }
 }
 
 /// Large pages come eight at a time at most, however many may lie on a list.
