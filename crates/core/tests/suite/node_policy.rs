@@ -9,8 +9,8 @@ use machine::faults::AT;
 use machine::swapping::swapping;
 use machine::{Host, Mm, Setup, bare, give_back, pages, settled};
 use quietmm::{
-    Advice, AllocFrom, Backing, Config, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet, PageNumber,
-    PageRange, Prot, Region, SpaceId,
+    Advice, AllocFrom, Backing, Config, Entry, Error, FrameNumber, Frames, NodeId, NodePolicy, NodeSet,
+    PageNumber, PageRange, Prot, Region, SpaceId,
 };
 
 const BASE: u32 = 0xfc00;
@@ -493,4 +493,29 @@ fn a_page_that_spaces_share_moves_only_where_each_of_them_may_have_it() {
             assert_eq!(settled(mm).broken, None);
         });
     }
+}
+
+/// Of several nodes that are named any may have it: the first has no piece of that size any more.
+#[test]
+fn a_large_page_comes_of_any_node_that_is_named() {
+    const LARGE: u64 = 0x40000;
+    with(|mm| {
+        let id = mm.create_space().unwrap();
+        mm.space(id).map(pages(LARGE, 1024), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 1024), Advice::Large).unwrap();
+        mm.space(id).set_node_policy(pages(LARGE, 1024), NodePolicy::Bind(set(&[0, 2]))).unwrap();
+        mm.space(id).switch_to().unwrap();
+        let first = AllocFrom { node: Some(NodeId(0)), may_reclaim: false };
+        let mut held: Vec<Frames> = Vec::new();
+        while held.last().is_none_or(|last| last.first().0 < BASE + NODE) {
+            held.push(mm.frames().alloc(9, first).unwrap());
+        }
+        give_back(mm, held.split_off(held.len() - 1));
+        mm.platform().write(mm, id, LARGE, 1).unwrap();
+        let entry = mm.space(id).lookup(PageNumber(LARGE)).unwrap();
+        assert_eq!((entry.has(Entry::LARGE), node_of(mm, id, LARGE)), (true, 2));
+        give_back(mm, held);
+        mm.platform().write(mm, id, LARGE + 512, 2).unwrap();
+        assert_eq!(node_of(mm, id, LARGE + 512), 0, "near where it is wanted, if that is so");
+    });
 }
