@@ -7,11 +7,15 @@ use std::rc::Rc;
 
 use machine::faults::{AT, read_all, showing};
 use machine::race::{Place, at, at_every_touch, race};
-use machine::{Host, Mm, Setup, bare, everywhere_as, give_back, keep_batches, kept_free, pcp, settled};
+use machine::showing::{frame, two_nodes};
+use machine::swapping::swapping;
+use machine::{
+    Host, Mm, Setup, bare, everywhere_as, give_back, keep_batches, kept_free, pages, pcp, settled,
+};
 use proptest::prelude::*;
 use quietmm::{
-    AllocFrom, Backing, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, NodeId, Offline, Region,
-    Rule,
+    AllocFrom, Backing, Config, Counter, Error, FrameNumber, Frames, Kind, Leaving, NodeId, Offline, Prot,
+    Region, Rule,
 };
 
 /// Blocks of the machine's memory: the core's bookkeeping is in the first.
@@ -675,4 +679,41 @@ fn a_page_that_is_listed_while_its_block_goes_is_on_one_list() {
     // CPU 1 looks through the block, and then for the page on its list.
     let looks = 3 * BLOCK;
     assert!((looks..looks + 400).all(|deep| at(first, deep).0));
+}
+
+/// Whoever takes the block offline, and wherever that one runs.
+#[test]
+fn pages_that_leave_a_block_go_to_another_of_their_node() {
+    const SECOND_NODE: FrameNumber = FrameNumber(FIRST.0 + 2 * BLOCK);
+    let host = Host::new(two_nodes());
+    host.run(swapping("linux"), |mm| {
+        let near = AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
+        let (file, id) = (mm.create_file(5).unwrap(), mm.create_space().unwrap());
+        mm.space(id).map(pages(AT, 4), Backing::File { file, offset: 0 }, Prot::Read).unwrap();
+        mm.space(id).map(pages(AT + 4, 5), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        // Tables and the file's tree are elsewhere.
+        mm.space(id).switch_to().unwrap();
+        host.write(mm, id, AT + 8, 8).unwrap();
+        mm.file(file).read(4 * 4096, &mut [0]).unwrap();
+        let use_all = || {
+            host.on(1, || {
+                mm.space(id).switch_to().unwrap();
+                (0..4).for_each(|page| _ = host.read(mm, id, AT + page).unwrap());
+                (4..8).for_each(|page| host.write(mm, id, AT + page, page).unwrap());
+                [0, 1, 2, 3, 4, 5, 6, 7].map(|page| frame(mm, id, AT + page))
+            })
+        };
+        let mut held: Vec<Frames> = Vec::new();
+        while held.last().is_none_or(|last| last.first() < LAST) {
+            held.push(mm.frames().alloc(0, near).unwrap());
+        }
+        give_back(mm, held.split_off(held.len() - 1));
+        let before = use_all();
+        assert!(before.iter().all(|&n| is_in(LAST, n)), "{before:?}");
+        give_back(mm, held);
+        let block = finished(mm, mm.frames().begin_offline(LAST).unwrap());
+        let after = use_all();
+        assert!(after.iter().all(|&n| is_in(SECOND_NODE, n)), "{after:?}");
+        mm.frames().bring_online(block);
+    });
 }
