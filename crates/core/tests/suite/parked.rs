@@ -591,3 +591,32 @@ fn kswapd_begins_with_what_was_parked() {
         give_back(mm, held);
     });
 }
+
+/// Others begin the next one as soon as one is over.
+#[test]
+fn whoever_waits_for_a_sweep_waits_for_that_one_alone() {
+    let host = host();
+    host.run(Config { sweep_deadline: u64::MAX, ..config() }, |mm| {
+        let id = written(mm, 4);
+        mm.space(id).unmap(pages(AT, 4)).unwrap();
+        assert_eq!(mm.counter(Counter::Parked), 4);
+        let held = take_free(mm);
+        for _ in 0..8 {
+            host.on_pause.borrow_mut().push_back(Box::new(|mm| {
+                ticks(mm, &[1, 2]);
+                mm.platform().on(1, || {
+                    mm.sweep_is_over();
+                    mm.begin_sweep();
+                });
+            }));
+        }
+        let one = mm.frames().alloc(0, AllocFrom::HERE).unwrap();
+        assert_eq!(
+            (host.on_pause.take().len(), sent(mm)),
+            (7, 0),
+            "it looked once more, and had what it wanted"
+        );
+        mm.frames().free(one);
+        give_back(mm, held);
+    });
+}
