@@ -7,7 +7,7 @@ use machine::race::{at_every_touch, race};
 use machine::showing::{AT, mapped, private, shared};
 use machine::{Host, Mm, Setup, bare, exhaust, give_back, settled};
 use quietmm::addr::PAGE_SIZE;
-use quietmm::platform::{DeviceError, Store};
+use quietmm::platform::{DeviceError, Memory, Store};
 use quietmm::{Config, Counter, Error, FileId, ReadAhead, SpaceId};
 
 const PAGES: u64 = 64;
@@ -429,5 +429,22 @@ fn a_file_is_not_read_ahead_because_the_one_before_it_in_its_slot_was() {
         mm.space(id).map(machine::pages(AT, PAGES), shared(next), quietmm::Prot::Read).unwrap();
         assert_eq!(host.read(mm, id, AT + 5), Ok(0));
         assert_eq!(mm.file(next).cached_pages(), Ok(1));
+    });
+}
+
+/// What a fault beside it has mapped is found used when reclaim looks at it: no fault has said so.
+#[test]
+fn a_page_that_was_read_ahead_and_is_used_without_a_fault_of_its_own_was_wanted() {
+    with_file(Config { fault_around: 16, ..ahead(LINUX) }, 8, |host, mm, file| {
+        let id = mapped(mm, shared(file), 8);
+        assert_eq!(mm.file(file).read_ahead(0, 8), Ok(8));
+        let faults = mm.counter(Counter::PgFault);
+        (0..6).for_each(|page| assert_eq!(host.read(mm, id, AT + page), Ok(page)));
+        assert_eq!((mm.counter(Counter::PgFault) - faults, counts(mm)), (1, [8, 1, 0]));
+        mm.drain_lru_batch();
+        reclaim_all(mm);
+        // Where the hardware does not say who uses a page, all that is mapped counts as used.
+        let used = if host.architecture().sets_accessed() { 6 } else { 8 };
+        assert_eq!((mm.file(file).cached_pages(), counts(mm)), (Ok(0), [8, used, 8 - used]));
     });
 }
