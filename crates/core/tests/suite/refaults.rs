@@ -74,10 +74,19 @@ fn a_page_that_was_never_reclaimed_is_no_refault() {
 
 /// There are `hot` active pages; a page of a file goes, then `between` others come and go, and then it is wanted again.
 fn comes_back(hot: u64, between: u64) -> (u64, u64) {
+    comes_back_in(hot, between, 0)
+}
+
+/// The same where the file's pages are charged to another group.
+fn comes_back_in(hot: u64, between: u64, groups: u32) -> (u64, u64) {
     let host = host();
-    host.run(config(true), |mm| {
+    host.run(Config { groups, ..config(true) }, |mm| {
         let (keep, _) = stream(mm, hot.max(1));
         let (id, _) = stream(mm, 4096);
+        if groups > 0 {
+            let group = mm.create_group(4096).unwrap();
+            mm.space(id).set_group(Some(group)).unwrap();
+        }
         // What is hot is in use all the time.
         let next = Cell::new(AT);
         let read_on = || {
@@ -101,7 +110,8 @@ fn comes_back(hot: u64, between: u64) -> (u64, u64) {
         assert_eq!(read(mm, id, page), Ok(0));
         let now = counts(mm);
         let lists = mm.frames().lru_pages();
-        assert!((hot..hot + 2).contains(&lists.active_file) && lists.inactive_file > 0, "{lists:?}");
+        assert!(groups > 0 || (hot..hot + 2).contains(&lists.active_file), "{lists:?}");
+        assert!(lists.active_file >= hot / 2 && lists.inactive_file > 0, "{lists:?}");
         give_back(mm, all);
         sound(mm);
         end(mm, &[keep, id], &[]);
@@ -114,6 +124,11 @@ fn a_page_of_a_file_that_comes_back_soon_is_activated_and_one_that_comes_late_is
     assert_eq!(comes_back(100, 10), (1, 1), "ten pages more of memory would have kept it");
     assert_eq!(comes_back(100, 600), (1, 0));
     assert_eq!(comes_back(0, 10), (1, 0), "nothing is active: there is nothing to compete with");
+}
+
+#[test]
+fn a_page_of_a_group_competes_with_what_is_active_of_that_group() {
+    assert_eq!(comes_back_in(100, 10, 1), (1, 0), "what is active is of no group, or of another");
 }
 
 #[test]
