@@ -469,3 +469,20 @@ fn who_comes_too_late_finds_no_space() {
         assert_eq!(others, None, "{name}");
     }
 }
+
+/// What lies side by side is one mapping only where the file goes on: not 2^32 pages further on.
+#[test]
+fn mappings_whose_places_in_a_file_are_alike_in_32_bits_stay_apart() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let (file, id) = (mm.create_file((1 << 32) + 2).unwrap(), mm.create_space().unwrap());
+        mm.space(id).switch_to().unwrap();
+        let far = (1 << 32) + 1;
+        for (page, offset) in [(0, 0), (1, far)] {
+            mm.file(file).write(offset * 4096, &(offset + 5).to_ne_bytes()).unwrap();
+            let backing = Backing::File { file, offset };
+            mm.space(id).map(pages(AT + page, 1), backing, Prot::Read).unwrap();
+        }
+        assert_eq!([0, 1].map(|page| host.read(mm, id, AT + page)), [Ok(5), Ok(far + 5)]);
+    });
+}
