@@ -143,6 +143,21 @@ fn who_is_told_for_ever_that_memory_comes_gives_up_in_the_end() {
     }
 }
 
+/// The first victim frees nothing. What the next one frees comes later than that one was waited for, and in time.
+#[test]
+fn who_was_told_in_vain_waits_for_longer_the_next_time() {
+    let late: fn(&Mm<'_>, &mut Vec<Frames>, u64) -> bool = |mm, held, asked| {
+        let mut pauses = mm.platform().on_pause.borrow_mut();
+        if asked == 2 {
+            (0..20).for_each(|_| pauses.push_back(Box::new(|_| ())));
+            let frames = held.pop().unwrap();
+            pauses.push_back(Box::new(|mm| mm.frames().free(frames)));
+        }
+        true
+    };
+    assert_eq!(asked(0, late), (2, 16, true));
+}
+
 #[test]
 fn as_long_as_something_is_freed_a_victim_is_believed_in() {
     // Each time a frame is freed, and gone again before the task looks.
