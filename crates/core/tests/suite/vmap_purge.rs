@@ -6,7 +6,8 @@ use machine::kernel::{BARE, RW, START, at, frames, free, host, kernel, next};
 use machine::race::{at_every_touch, race};
 use machine::swapping::take_free;
 use machine::{Happened, Host, Setup, counted, exhaust, give_back, pages, ticks};
-use quietmm::{AllocFrom, Backing, Config, Counter, Error, FrameNumber, PageRange, Prot};
+use quietmm::platform::Cpus;
+use quietmm::{AllocFrom, Backing, Config, Counter, Error, Event, FrameNumber, PageRange, Prot};
 
 #[test]
 fn a_purge_is_asked_for_at_the_threshold_and_done_by_who_maps_at_twice_that() {
@@ -500,6 +501,79 @@ fn a_sweep_begins_for_frames_that_wait_where_memory_is_short() {
         assert_eq!(mm.vmap().waits().unwrap().frames, 100);
         ticks(mm, &[0, 1, 0]);
         assert_eq!((counted(mm, Counter::KernelSweeps), counted(mm, Counter::KernelSweepForced)), (1, 0));
+        give_back(mm, held);
+    });
+}
+
+/// Whichever of neighbours is unmapped first.
+#[test]
+fn a_purge_reaches_the_first_page_that_waits_and_the_last() {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]] {
+        let host = host(2);
+        host.run(kernel("linux", 4096), |mm| {
+            let list = frames(mm, 1);
+            let mut starts = [(); 3].map(|()| mm.vmap().map(&list, BARE, RW).unwrap().start);
+            starts.sort_unstable();
+            assert_eq!([next(starts[0], 1), next(starts[0], 2)], starts[1..], "side by side");
+            host.on(1, || starts.iter().for_each(|&start| assert!(host.read_kernel(start).is_some())));
+            order.iter().for_each(|&page: &usize| mm.vmap().unmap(starts[page]).unwrap());
+            assert_eq!(mm.vmap().purge(), Ok(3));
+            assert_eq!(starts.map(|start| host.caches_kernel(1, start)), [false; 3], "{order:?}");
+            free(mm, list);
+        });
+    }
+}
+
+/// Extents that a CPU has had for long go back a few at a time, by its next unmap: not by that of a handler, which may have come in the middle of a
+/// search among the free ones.
+#[test]
+fn a_handler_that_unmaps_puts_back_nothing_else() {
+    let host = host(1);
+    host.run(kernel("linux", 4096), |mm| {
+        let list = frames(mm, 1);
+        let map = |pages| mm.vmap().map(&vec![list[0]; pages], BARE, RW).unwrap().start;
+        let (many, others) = ([(); 8].map(|()| map(3)), [(); 4].map(|()| map(5)));
+        let purge = || _ = mm.vmap().purge().unwrap();
+        many.into_iter().for_each(|start| mm.vmap().unmap(start).unwrap());
+        purge();
+        for start in &others[..2] {
+            mm.vmap().unmap(*start).unwrap();
+            purge();
+        }
+        // Nobody has wanted one of that size since.
+        (0..20).for_each(|_| purge());
+        let returned = |start, in_handler: bool| {
+            host.forget();
+            if in_handler {
+                host.irqs_off();
+            }
+            mm.vmap().unmap(start).unwrap();
+            if in_handler {
+                host.irqs_on();
+            }
+            host.count(|what| matches!(what, Happened::Event(Event::VmapReturned { .. })))
+        };
+        assert_eq!(returned(others[2], true), 0);
+        assert!(returned(others[3], false) > 0, "what the handler has left");
+        mm.vmap().unmap_aliases().unwrap();
+        free(mm, list);
+    });
+}
+
+/// What waits for a flush is taken first; where that is enough nobody looks at a page.
+#[test]
+fn frames_that_a_purge_frees_spare_the_pages_of_files() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(Config { scan_batch: 8, ..kernel("linux", 4096) }, |mm| {
+        let file = mm.create_file(32).unwrap();
+        assert_eq!(mm.file(file).read_ahead(0, 32), Ok(32));
+        mm.drain_lru_batch();
+        let range = mm.vmap().alloc(16, BARE, RW).unwrap();
+        let held = take_free(mm);
+        mm.vmap().free(range.start).unwrap();
+        let one = mm.frames().alloc(0, AllocFrom::HERE).unwrap();
+        assert_eq!((counted(mm, Counter::PgScanDirect), mm.file(file).cached_pages()), (0, Ok(32)));
+        mm.frames().free(one);
         give_back(mm, held);
     });
 }
