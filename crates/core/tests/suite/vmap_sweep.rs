@@ -503,6 +503,29 @@ fn a_cpu_that_comes_online_counts_before_it_flushes() {
     assert_eq!(cases.count(|&(_, stale)| stale > 0), 0);
 }
 
+/// What waits for a sweep that is over is enough: nobody is asked to take part in the one that is under way.
+#[test]
+fn frames_whose_sweep_is_over_come_without_an_interrupt_while_another_is_under_way() {
+    let host = host(3, None);
+    host.run(config(3, 4, 256), |mm| {
+        let goes = || {
+            let range = mm.vmap().alloc(8, BARE, RW).unwrap();
+            mm.vmap().free(range.start).unwrap();
+        };
+        goes();
+        ticks(mm, &[0, 1, 2, 0]);
+        goes();
+        let waits = mm.vmap().waits().unwrap().frames;
+        assert_eq!((counted(mm, Counter::KernelSweeps), waits), (1, 16), "the second is under way");
+        let held: Vec<_> = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok()).collect();
+        let one = mm.frames().alloc(0, AllocFrom::HERE).unwrap();
+        assert_eq!((counted(mm, Counter::KernelSweepForced), sent(mm)), (0, 0));
+        mm.frames().free(one);
+        give_back(mm, held);
+        mm.vmap().unmap_aliases().unwrap();
+    });
+}
+
 #[test]
 fn frames_that_wait_are_found_when_memory_is_short() {
     let host = Host::new(Setup { cpus: 3, frames: 512, ..Setup::default() });
