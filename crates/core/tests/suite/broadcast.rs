@@ -497,6 +497,9 @@ fn a_broadcast_counts_for_the_sweep_before_it_and_not_for_the_next() {
         machine::give_back(mm, machine::exhaust(mm));
         assert!(host.broadcasts().contains(&Everywhere::Spaces), "{:?}", host.broadcasts());
         assert!(mm.sweep_is_over());
+        host.forget();
+        machine::ticks(mm, &[1]);
+        assert_eq!(host.flushes(1), (0, 0), "the hardware has done its part");
         mm.begin_sweep();
         for cpu in [0, 1] {
             assert!(!mm.sweep_is_over(), "CPU {cpu} has not flushed");
