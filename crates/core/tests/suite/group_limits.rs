@@ -649,6 +649,36 @@ fn a_task_of_a_full_group_waits_while_its_devices_are_saturated() {
     assert_eq!(saturated(5), (0, false), "there is room for one more");
 }
 
+/// All that a group has is on its way to the device, by CPU 1: who wants more waits for just that.
+#[test]
+fn a_task_of_a_full_group_waits_for_what_is_on_its_way() {
+    let host = Host::new(Setup { cpus: 2, frames: 768, ..Setup::default() });
+    host.run(config(1), |mm| {
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 64);
+        write_all(mm, id, 4);
+        fill(mm, group);
+        let done = Cell::new(false);
+        let first = || {
+            write(mm, id, AT + 4, AT + 4).unwrap();
+            done.set(true);
+        };
+        host.place();
+        host.aside(1, first, |_| {
+            host.on_disk_write.borrow_mut().push_back(Box::new(|mm| mm.platform().stop()));
+            assert!(host.resume(), "the device has a page");
+            write(mm, id, AT + 5, AT + 5).unwrap();
+            assert!(done.get(), "CPU 1 was waited for");
+        });
+        host.all_placed();
+        let paused = host.pauses.borrow().iter().filter(|&&ns| ns == 20_000).count();
+        assert_eq!((paused, host.shortages.borrow().len()), (0, 0));
+        assert!((AT..AT + 6).all(|page| read(mm, id, page) == Ok(page)));
+        end(mm, &[id], &[DEVICE]);
+    });
+}
+
 /// A group's pages lie on two nodes: whoever wants one takes a batch of the nearest, and none of the other.
 #[test]
 fn a_task_of_a_full_group_takes_a_batch_from_the_nearest_node() {
