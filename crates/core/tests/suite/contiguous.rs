@@ -474,3 +474,29 @@ fn whoever_wants_a_piece_waits_until_no_block_of_its_zone_leaves() {
         mm.frames().free_contiguous(piece);
     });
 }
+
+/// Pages would have to move for it, or go.
+#[test]
+fn who_cannot_wait_has_nothing_below_an_address_that_is_not_free() {
+    let host = Host::new(Setup::default());
+    host.run(bare("linux"), |mm| {
+        let file = mm.create_file(4096).unwrap();
+        // The tree comes first, so that a block has nothing but pages.
+        (0..4).for_each(|part| _ = mm.file(file).read(part * 1024 * PAGE_SIZE, &mut [0]).unwrap());
+        mm.file(file).read_ahead(0, 4096).unwrap();
+        let held = all(mm);
+        let cached = mm.file(file).cached_pages().unwrap();
+        assert!(cached > 3000, "{cached}");
+        for order in [0, 3, 10] {
+            assert_eq!(
+                mm.frames().alloc_below(order, below(0x10c00), AllocFrom::NOW),
+                Err(Error::OutOfMemory)
+            );
+        }
+        assert_eq!(mm.file(file).cached_pages(), Ok(cached));
+        // Who can has it.
+        let block = mm.frames().alloc_below(10, below(0x10c00), AllocFrom::HERE).unwrap();
+        give_back(mm, vec![block]);
+        give_back(mm, held);
+    });
+}
