@@ -9,9 +9,10 @@ use machine::showing::{
 use machine::swapping::{DEVICE, sound, squeeze, swapping, take_free};
 use machine::{Mm, bare, counted, give_back, pages, settled};
 use quietmm::addr::PAGE_SIZE;
+use quietmm::platform::Memory;
 use quietmm::{
-    Advice, Config, Counter, Error, FileId, FrameNumber, Kind, Migrated, NodeId, NodeSet, PageNumber, Prot,
-    Rule, SpaceId, Term, UserAccess,
+    Advice, Config, Counter, Entry, Error, FileId, FrameNumber, Kind, Migrated, NodeId, NodeSet, PageNumber,
+    Prot, Rule, SpaceId, Term, UserAccess,
 };
 
 const COUNT: u64 = 8;
@@ -695,5 +696,21 @@ fn a_page_of_swap_that_moves_was_read_ahead() {
         assert_eq!(host.read(mm, id, at), Ok(at));
         assert_eq!((counted(mm, Counter::PswpIn), counted(mm, Counter::SwapRaHit)), (2, 1));
         machine::swapping::end(mm, &[id], &[DEVICE]);
+    });
+}
+
+/// Whoever used it before is known by the page; the entries that lead to it again say what comes from then on.
+#[test]
+fn an_entry_of_a_page_that_moved_is_accessed_once_somebody_uses_it() {
+    at(&two_nodes(), &swapping("linux"), None, |mm| {
+        let family = family(mm);
+        assert_eq!(mm.space(family[0]).migrate_all(pages(AT, COUNT), anywhere(), FAR), moved(COUNT));
+        // Where the hardware sets no such bit an entry has it from the start.
+        let idle = mm.platform().architecture().sets_accessed();
+        for (&id, page) in family.iter().flat_map(|id| (0..COUNT).map(move |page| (id, page))) {
+            assert_eq!(entry(mm, id, AT + page).has(Entry::ACCESSED), !idle, "page {page}");
+        }
+        read_in(mm, family[1], AT + 3).unwrap();
+        assert!(entry(mm, family[1], AT + 3).has(Entry::ACCESSED));
     });
 }
