@@ -162,6 +162,25 @@ fn a_kswapd_takes_nothing_for_another_node() {
     });
 }
 
+/// Of two zones of its node one has enough: that is not enough for both.
+#[test]
+fn a_kswapd_looks_at_all_zones_of_its_node() {
+    let regions = two_nodes().regions.map(|regions| {
+        regions.into_iter().map(|region| quietmm::Region { node: NodeId(0), ..region }).collect()
+    });
+    let host = Host::new(Setup { regions, ..Setup::default() });
+    host.run(Config { min_free: Some(600), ..bare("linux") }, |mm| {
+        let _ = machine::flushing::cached(mm, 8, &[0]);
+        let (second, mut first): (Vec<_>, Vec<_>) =
+            take_free(mm).into_iter().partition(|frames| frames.first() >= SECOND_NODE);
+        give_back(mm, first.drain(..400).collect());
+        mm.kswapd(NodeId(0)).unwrap();
+        assert!(mm.counter(Counter::PgScanKswapd) > 0);
+        give_back(mm, first);
+        give_back(mm, second);
+    });
+}
+
 /// It looks for pages where one frame is missing to the high mark, and for none where that is reached.
 #[test]
 fn a_kswapd_looks_for_pages_below_the_high_mark_and_not_at_it() {
