@@ -443,3 +443,27 @@ fn pages_that_move_make_nothing_older_that_has_gone() {
         sound(mm);
     });
 }
+
+/// The slower node is of two regions, and the first is full.
+#[test]
+fn pages_move_to_whichever_zone_of_the_slower_node_has_room() {
+    const THIRD: FrameNumber = FrameNumber(0xfc00 + 3072);
+    let region = |start, frames, node| quietmm::Region { start: FrameNumber(start), frames, node };
+    let regions =
+        vec![region(0xfc00, 2048, NEAR), region(0xfc00 + 2048, 1024, FAR), region(THIRD.0, 1024, FAR)];
+    at(&Setup { regions: Some(regions), ..two_nodes() }, &swapping("linux"), None, |mm| {
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+        let id = bound(mm, 9);
+        write_all(mm, id, 8);
+        mm.drain_lru_batch();
+        let (near, far): (Vec<_>, Vec<_>) =
+            take_free(mm).into_iter().partition(|frame| node_of(frame.first()) == NEAR);
+        let (third, second): (Vec<_>, Vec<_>) = far.into_iter().partition(|frame| frame.first() >= THIRD);
+        give_back(mm, third);
+        assert_eq!(mm.platform().write(mm, id, AT + 8, AT + 8), Ok(()));
+        assert!(counted(mm, Counter::PgDemoted) > 0);
+        assert!((AT..AT + 9).all(|page| mm.platform().read(mm, id, page) == Ok(page)));
+        give_back(mm, near);
+        give_back(mm, second);
+    });
+}
