@@ -5,6 +5,7 @@ use crate::machine;
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use machine::showing::two_nodes;
 use machine::{Host, Mm, Setup, bare, give_back, pcp, settled};
 use quietmm::platform::Cpus;
 use quietmm::{AllocFrom, Certainty, Config, Error, FrameNumber, Frames, ListLimits, NodeId};
@@ -251,4 +252,19 @@ fn a_cpu_goes_without_what_handlers_have_freed() {
         }
         assert!(times > 1, "{policy}: {times}");
     }
+}
+
+/// Nothing of its own node lies on its lists.
+#[test]
+fn a_handler_takes_what_lies_on_its_cpus_lists_of_any_node() {
+    let host = Host::new(two_nodes());
+    host.run(config("linux"), |mm| {
+        mm.frames().drain_here();
+        let far = AllocFrom { node: Some(NodeId(1)), may_reclaim: false };
+        let first = mm.frames().alloc(0, far).unwrap();
+        assert_eq!(mm.frames().on_lists(), 7);
+        let second = interrupted(mm, || mm.frames().alloc_in_handler(0)).unwrap().expect("there are seven");
+        assert!(second.first() >= FrameNumber(0xfc00 + 2048));
+        give_back(mm, vec![first, second]);
+    });
 }
