@@ -684,3 +684,39 @@ fn a_lower_limit_finds_pages_that_are_on_their_way_to_the_lists() {
         end(mm, &[id], &[DEVICE]);
     });
 }
+
+/// It has small ones: for a large page nobody's pages go.
+#[test]
+fn a_group_without_room_for_a_large_page_loses_nothing_for_it() {
+    const LARGE: u64 = 0x40000;
+    let host = host(4096);
+    host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let group = mm.create_group(400).unwrap();
+        let id = space_in(mm, Some(group), 1);
+        mm.space(id).map(pages(LARGE, 512), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        mm.space(id).advise(pages(LARGE, 512), Advice::Large).unwrap();
+        let file = mm.create_file(100).unwrap();
+        assert_eq!(mm.file(file).read_ahead(0, 100), Ok(100));
+        mm.drain_lru_batch();
+        assert!(charged(mm, group) >= 100);
+        write(mm, id, LARGE, 1).unwrap();
+        assert_eq!((mm.counter(quietmm::Counter::LargeFault), mm.file(file).cached_pages()), (0, Ok(100)));
+        assert_eq!((mm.group(group).usage().unwrap().hits, host.shortages.borrow().len()), (0, 0));
+    });
+}
+
+/// Whoever moves them, from whatever space.
+#[test]
+fn pages_that_one_of_no_group_moves_stay_charged() {
+    let host = Host::new(machine::showing::two_nodes());
+    host.run(config(1), |mm| {
+        let group = mm.create_group(1000).unwrap();
+        let id = space_in(mm, Some(group), 8);
+        write_all(mm, id, 8);
+        let other = space_in(mm, None, 1);
+        let before = charged(mm, group);
+        assert_eq!(mm.space(id).migrate(pages(AT, 8), NodeId(1)), Ok(8));
+        assert_eq!(charged(mm, group), before);
+        end(mm, &[id, other], &[]);
+    });
+}
