@@ -279,7 +279,7 @@ type Op = fn(&Mm<'_>, SpaceId) -> Result<(), Error>;
 
 fn in_the_way_of((part, parts): (usize, usize)) {
     let gone = Err(Error::NotMapped(PageNumber(AT)));
-    let ops: [(&str, Op, Result<(), Error>); 5] = [
+    let ops: [(&str, Op, Result<(), Error>); 6] = [
         (
             "map",
             |mm, id| mm.space(id).map(pages(AT, 2), ANON, Prot::Read),
@@ -287,6 +287,7 @@ fn in_the_way_of((part, parts): (usize, usize)) {
         ),
         ("unmap", |mm, id| mm.space(id).unmap(pages(AT, 2)), gone),
         ("unmap more", |mm, id| mm.space(id).unmap(pages(AT, 4)), gone),
+        ("unmap more, from before it on", |mm, id| mm.space(id).unmap(pages(AT - 2, 4)), gone),
         ("protect", |mm, id| mm.space(id).protect(pages(AT, 2), Prot::Read), gone),
         // What was taken out there is not its own to let go of.
         (
@@ -304,7 +305,7 @@ fn in_the_way_of((part, parts): (usize, usize)) {
     let cases = at_every_touch(&setup(), &bare("linux"), None, |mm, place| {
         let Place::Touch(n) = place else { panic!("{place:?}") };
         let place = Place::Touch(n * step + first_place);
-        let id = cached(mm, &[AT, AT + 2, FAR]);
+        let id = cached(mm, &[AT - 2, AT, AT + 2, FAR]);
         let unmaps = || mm.space(id).unmap(pages(AT, 2));
         let first = Cell::new(Ok(()));
         let told = beside((mm, id), place, || first.set(unmaps()), maps(mm, id, APART + 2), || op(mm, id));
@@ -326,7 +327,7 @@ parts!(
     what_leaves_is_in_the_way_of_a_map_and_others_wait_until_it_has_left,
     |part, parts| in_the_way_of((part, parts)),
     [
-        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14
+        p0 p1 p2 p3 p4 p5 p6 p7 p8 p9 p10 p11 p12 p13 p14 p15 p16 p17
     ]
 );
 
