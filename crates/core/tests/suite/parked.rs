@@ -620,3 +620,22 @@ fn whoever_waits_for_a_sweep_waits_for_that_one_alone() {
         give_back(mm, held);
     });
 }
+
+#[test]
+fn what_any_cpu_has_parked_is_found_when_memory_is_short() {
+    for cpu in CPUS {
+        let host = host();
+        host.run(config(), |mm| {
+            let id = written(mm, 4);
+            // No table is empty that could be had in their place.
+            host.read(mm, id, AT + 4).unwrap();
+            host.on(cpu, || mm.space(id).unmap(pages(AT, 4)).unwrap());
+            assert_eq!(mm.counter(Counter::Parked), 4);
+            let held = take_free(mm);
+            let one = mm.frames().alloc(0, AllocFrom::HERE);
+            assert!(one.is_ok(), "CPU {cpu} has parked it");
+            give_back(mm, one.into_iter().collect());
+            give_back(mm, held);
+        });
+    }
+}
