@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quietmm::{Advice, Error, PageNumber, PageRange, Prot, Term, UserAccess};
 
 use super::Seen;
-use super::work::{Out, Step};
+use super::work::{Out, Step, words_of};
 use crate::machine::pages;
 
 /// What a mapping shows: which file, from which page on, and whether privately.
@@ -355,9 +355,12 @@ impl Model {
             }
             Step::FileWrite(file, page, value) => {
                 must(done, Ok(()))?;
-                let shown = &mut self.files[file];
-                shown.len = shown.len.max(page + 1);
-                shown.content.insert(page, value);
+                // As far as there was memory.
+                for (page, word) in (page..).zip(words_of(value)).take(out.unwrap() as usize) {
+                    let shown = &mut self.files[file];
+                    shown.len = shown.len.max(page + 1);
+                    shown.content.insert(page, word);
+                }
             }
             Step::SetSize(file, len) => {
                 must(done, Ok(()))?;

@@ -35,6 +35,18 @@ pub const ENDLESS: u64 = 1 << 40;
 
 pub type Out = Result<u64, Error>;
 
+/// What a write to a file leaves in the first words of its pages: of one to three.
+pub fn words_of(value: u64) -> impl Iterator<Item = u64> {
+    (0..1 + value % 3).map(move |nth| value | nth << 32)
+}
+
+/// A page with that word.
+fn page_of(word: u64) -> [u8; PAGE_SIZE as usize] {
+    let mut page = [0; PAGE_SIZE as usize];
+    page[..8].copy_from_slice(&word.to_ne_bytes());
+    page
+}
+
 /// Numbers by chance, the same each time.
 pub struct Chance(u64);
 
@@ -205,7 +217,10 @@ impl World<'_, '_> {
                 return Ok(if some { u64::from_ne_bytes(word) } else { u64::MAX });
             }
             Step::FileWrite(id, page, value) => {
-                assert_eq!(file(id).write(page * PAGE_SIZE, &value.to_ne_bytes())?, 8);
+                let all: Vec<u8> = words_of(value).flat_map(page_of).collect();
+                let done = file(id).write(page * PAGE_SIZE, &all)? as u64;
+                assert!(done.is_multiple_of(PAGE_SIZE), "whole pages are written or not");
+                return Ok(done / PAGE_SIZE);
             }
             Step::SetSize(id, len) => file(id).set_size(len * PAGE_SIZE)?,
             Step::Punch(id, first, count) => file(id).punch_hole(first * PAGE_SIZE, count * PAGE_SIZE)?,
