@@ -71,7 +71,7 @@ fn a_shell_with_pipes_prints_what_it_prints_on_the_host_unless_fork_leaves_out_i
         assert_eq!(ran.status.code(), Some(7), "{}", text(&ran.stderr));
     }
     // What a parent writes then its child sees: nothing comes out right, if it comes to an end.
-    let broken = on("4", &["--break", "flush-before-fork-returns", "--timeout", "20"]);
+    let broken = on("4", &["--break", "flush-before-fork-returns", "--timeout", "8"]);
     assert_ne!((broken.stdout, broken.status.code()), (host.stdout, Some(7)));
 }
 
