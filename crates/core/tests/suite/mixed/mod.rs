@@ -478,18 +478,10 @@ impl Play<'_, '_> {
         let known: Vec<_> = all.iter().map(of).collect();
         must(fits.is_empty(), false)
             .map_err(|_| format!("{seen:?} in page {page:#x} of space {space}, of {known:?}"))?;
-        if let Err(Error::NotPermitted(_)) = seen
-            && fits.iter().any(|&fit| !alike(fit, fits[0]))
-            && all.iter().all(|model| of(model).is_some())
-        {
-            // Nobody can tell, unless it may be looked at.
-            let step = Step::Protect(space, pages(page, 1), Prot::ReadWrite);
-            let out = self.world.insist(step);
-            all.iter_mut().try_for_each(|model| model.apply(step, out))?;
-            return self.settle_page(space, page, all);
-        }
+        let differ = |fits: &[Option<Page>]| fits.iter().any(|&fit| !alike(fit, fits[0]));
+        let mut refused = matches!(seen, Err(Error::NotPermitted(_)));
         let mut wrote = None;
-        if seen.is_ok() && fits.iter().any(|&fit| !alike(fit, fits[0])) {
+        if seen.is_ok() && differ(&fits) {
             // What it shows, and whether it may be written to, a write tells.
             self.value += 1;
             let out = self.world.insist(Step::Write(space, page, self.value));
@@ -497,6 +489,14 @@ impl Play<'_, '_> {
             fits.retain(|fit| fit.is_some_and(|page| page.prot.permits(UserAccess::Write)) == out.is_ok());
             must(fits.is_empty(), false)
                 .map_err(|_| format!("{out:?} at page {page:#x} of space {space}, of {known:?}"))?;
+            refused = out.is_err();
+        }
+        if refused && differ(&fits) && all.iter().all(|model| of(model).is_some()) {
+            // Nobody can tell, unless it may be looked at and written to.
+            let step = Step::Protect(space, pages(page, 1), Prot::ReadWrite);
+            let out = self.world.insist(step);
+            all.iter_mut().try_for_each(|model| model.apply(step, out))?;
+            return self.settle_page(space, page, all);
         }
         let mut found = fits[0];
         if let Some(found) = &mut found {
