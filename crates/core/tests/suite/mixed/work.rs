@@ -160,7 +160,15 @@ impl World<'_, '_> {
                 false => {}
             });
         }
-        self.mm.space(id).destroy().unwrap();
+        while let Err(error) = self.mm.space(id).destroy() {
+            // A CPU that stands still is about to leave it.
+            assert_eq!(error, Error::Busy);
+            if self.host.is_aside() {
+                self.host.stop();
+            } else {
+                assert!(self.host.resume_any(), "nobody is about to leave the space");
+            }
+        }
     }
 
     /// Does a step as the CPU that this is.
