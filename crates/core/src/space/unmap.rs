@@ -110,11 +110,11 @@ impl<'p, P: Platform> Manager<'p, P> {
             return Err(error);
         }
         let Some(gather) = mm.take_out((id, space), range, work) else {
-            mm.cut_vmas(id, space, range, spare, work).into_iter().for_each(|last| mm.release_removed(last));
+            mm.release_removed(mm.cut_vmas(id, space, range, spare, work));
             return Ok(());
         };
         let flushed = gather.flush(mm, id, FlushReason::Unmap, Rule::FlushBeforeUnmapReturns);
-        mm.cut_vmas(id, space, range, spare, work).into_iter().for_each(|last| mm.release_removed(last));
+        mm.release_removed(mm.cut_vmas(id, space, range, spare, work));
         mm.drop_taken(space, range, flushed, work);
         mm.revoke(id, space, range, Revoked::All);
         Ok(())
@@ -172,7 +172,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         let Some(gather) = self.take_out((id, space), range, work) else {
             let last = self.cut_vmas(id, space, range, None, work);
             drop(vmas);
-            return last.into_iter().for_each(|last| self.release_removed(last));
+            return self.release_removed(last);
         };
         self.each_part(space, range, work, |vma| vma.leave(p));
         let leaving = &space.vmas.leaving;
@@ -209,7 +209,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         leaving.set(p, others);
         let awaited = others == 0 && space.vmas.waiting.get(p) > 0;
         drop(vmas);
-        last.into_iter().for_each(|last| self.release_removed(last));
+        self.release_removed(last);
         if awaited {
             p.wake(space.vmas.key());
         }

@@ -463,7 +463,7 @@ impl<'p, P: Platform> Manager<'p, P> {
     /// no reverse map finds it, and a CPU that remembers it finds its gate shut.
     pub(crate) fn remove_vma(&self, space: &SpaceState, handle: u32, alone: Alone<'p, P>) {
         let removed = self.unlink_vma(space, handle, alone);
-        self.release_removed(removed);
+        self.release_removed(Some(removed));
     }
 
     /// The first half of it.
@@ -475,9 +475,10 @@ impl<'p, P: Platform> Manager<'p, P> {
     }
 
     /// The second: it waits for other CPUs, and had better not keep those waiting who want the VMAs.
-    pub(crate) fn release_removed(&self, removed: Removed) {
-        self.release_vma(removed.vma);
-        removed.childless.into_iter().for_each(|anon_vma| self.release_anon_vma(anon_vma));
+    pub(crate) fn release_removed(&self, removed: Option<Removed>) {
+        let Some(Removed { vma, childless }) = removed else { return };
+        self.release_vma(vma);
+        childless.into_iter().for_each(|anon_vma| self.release_anon_vma(anon_vma));
     }
 
     fn place_vma(&self, space: &SpaceState, handle: u32) {
@@ -634,7 +635,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                 continue;
             }
             let removed = self.unlink_vma(space, handle, alone);
-            last.replace(removed).into_iter().for_each(|before| self.release_removed(before));
+            self.release_removed(last.replace(removed));
             work.did(cost::LINK);
         }
         last
