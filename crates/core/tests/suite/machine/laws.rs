@@ -7,13 +7,16 @@ use quietmm::addr::PAGE_SIZE;
 use quietmm::platform::{Store, WaitKey};
 use quietmm::{Audit, CpuId, Event, FrameNumber, Kind, PageNumber, SpaceId};
 
+use quietmm_hardware::Arena;
+
 use super::{Happened, Host, Mm};
 
 /// What the core has reported so far, and what the machine has seen of the same.
 #[derive(Default)]
 pub(super) struct Books {
-    /// Frames that are taken from the allocator.
-    taken: BTreeSet<FrameNumber>,
+    /// Which frames of memory are taken from the allocator, and how many.
+    taken: Vec<bool>,
+    count_taken: u64,
     /// Where each page that is mapped leads.
     mapped: BTreeMap<(SpaceId, PageNumber), FrameNumber>,
     /// Frames whose content is being written out.
@@ -59,19 +62,27 @@ impl Books {
         }
     }
 
-    fn event(&mut self, event: &Event, online: Option<u32>) {
+    /// Notes of a frame of memory whether it is taken, which it was not before, or was.
+    fn take(&mut self, frame: FrameNumber, memory: &Arena, taken: bool) {
+        let index = memory.index_of(frame).expect("it lies in memory");
+        if self.taken.len() <= index {
+            self.taken.resize(index + 1, false);
+        }
+        let was = std::mem::replace(&mut self.taken[index], taken);
+        self.count_taken = self.count_taken + u64::from(taken) - u64::from(was);
+        self.must(was != taken, || match taken {
+            true => format!("{frame:?} is taken twice"),
+            false => format!("{frame:?} is freed and was not taken"),
+        });
+    }
+
+    fn event(&mut self, event: &Event, online: Option<u32>, memory: &Arena) {
         match *event {
             Event::Taken { frame, order, .. } => {
-                for frame in (0..1 << order).map(|n| frame.add(n)) {
-                    let new = self.taken.insert(frame);
-                    self.must(new, || format!("{frame:?} is taken twice"));
-                }
+                (0..1 << order).for_each(|n| self.take(frame.add(n), memory, true));
             }
             Event::Freed { frame, order } => {
-                for frame in (0..1 << order).map(|n| frame.add(n)) {
-                    let was = self.taken.remove(&frame);
-                    self.must(was, || format!("{frame:?} is freed and was not taken"));
-                }
+                (0..1 << order).for_each(|n| self.take(frame.add(n), memory, false));
             }
             Event::Mapped { space, page, frame, pages } => {
                 self.large += u64::from(pages > 1);
@@ -165,7 +176,7 @@ impl Host {
         let mut books = self.books.borrow_mut();
         books.disk = self.setup.disk;
         match what {
-            Happened::Event(event) => books.event(event, online),
+            Happened::Event(event) => books.event(event, online, &self.memory),
             Happened::Interrupt(_) => books.interrupts.1 += 1,
             Happened::FlushPage(..) | Happened::FlushKernelPage(..) => books.flushed_pages.1 += 1,
             Happened::FlushSpace(_) => books.flushed_all.1 += 1,
@@ -306,7 +317,7 @@ impl Host {
         let books = self.books.borrow();
         assert_eq!(books.wrong, None);
         let used = audit.total - audit.reserved - audit.free - audit.offline;
-        assert_eq!(books.taken.len() as u64, used, "frames in use, reported and counted");
+        assert_eq!(books.count_taken, used, "frames in use, reported and counted");
         let mapped = books.mapped.len() as u64;
         let (entries, large) = (audit.mapped, books.large);
         assert_eq!(

@@ -12,6 +12,7 @@ mod hooks;
 pub mod kernel;
 mod laws;
 mod log;
+mod memory;
 mod platform;
 pub mod race;
 pub mod showing;
@@ -26,7 +27,6 @@ use std::rc::Rc;
 
 use quietmm::platform::{BlockDevice, Shortage, Shrink, Store, WaitKey};
 use quietmm::{Architecture, Config, Error, FileId, FrameNumber, Manager, NodeId, Region, Rule, SpaceId};
-use quietmm_hardware::Arena;
 
 pub use aside::Aside;
 pub use device::Refuse;
@@ -34,6 +34,7 @@ use hooks::{Always, Hook, Placed};
 pub use hooks::{StandsStill, everywhere, everywhere_as};
 pub use log::Happened;
 use log::Log;
+use memory::Lent;
 use translation::{Begun, Frees, Tlb};
 pub use words::{
     NO_PCP, bare, config, counted, exhaust, give_back, keep_batches, kept_free, pages, pcp, settled, ticks,
@@ -104,7 +105,7 @@ impl Default for Setup {
 }
 
 pub struct Host {
-    memory: Arena,
+    memory: Lent,
     setup: Setup,
     current: Cell<u16>,
     irqs: Vec<Cell<bool>>,
@@ -239,12 +240,7 @@ pub fn soaks() -> bool {
 
 impl Host {
     pub fn new(setup: Setup) -> Host {
-        // From the host's system, piece by piece as it is touched: an allocator would clear it all for each machine.
-        let memory = Arena::new(FrameNumber(setup.base), setup.frames).expect("so much memory");
-        // Larger ones are empty for the most part.
-        if setup.frames <= 1 << 14 {
-            memory.expect_writes();
-        }
+        let memory = Lent::new(FrameNumber(setup.base), setup.frames);
         if setup.soiled {
             // SAFETY: all of it.
             unsafe { memory.start().write_bytes(0x5a, memory.bytes() as usize) };

@@ -312,7 +312,7 @@ impl Hooks for Host {
                 let walked = self.tlbs.iter().filter(|tlb| may_walk(&tlb.borrow())).count();
                 self.stale.set(self.stale.get() + walked as u32);
                 self.freed_under.set(self.freed_under.get() + walked as u32);
-                self.frees.borrow_mut().enter(frame);
+                self.frees.borrow_mut().enter(self.memory.index_of(frame).expect("it lies in memory"));
             }
             _ => {}
         }

@@ -32,18 +32,23 @@ pub(super) struct Tlb {
 #[derive(Default)]
 pub(super) struct Frees {
     count: u64,
-    last: BTreeMap<FrameNumber, u64>,
+    /// Of each frame of memory, how many there were with its last.
+    last: Vec<u64>,
 }
 
 impl Frees {
-    pub(super) fn enter(&mut self, frame: FrameNumber) {
-        self.last.insert(frame, self.count);
+    /// A frame of memory, by its index there.
+    pub(super) fn enter(&mut self, index: usize) {
         self.count += 1;
+        if self.last.len() <= index {
+            self.last.resize(index + 1, 0);
+        }
+        self.last[index] = self.count;
     }
 
-    /// Whether the frame has been freed since so many had been.
-    fn since(&self, frame: FrameNumber, count: u64) -> bool {
-        self.last.get(&frame).is_some_and(|&last| last >= count)
+    /// Whether it has been freed since so many had been.
+    fn since(&self, index: usize, count: u64) -> bool {
+        self.last.get(index).is_some_and(|&last| last > count)
     }
 }
 
@@ -139,7 +144,8 @@ impl Host {
 
     /// Whether the frame of a translation was freed since it was cached.
     fn was_freed(&self, tlb: &Tlb, key: &(u16, u64, bool)) -> bool {
-        tlb.cached.get(key).is_some_and(|entry| self.frees.borrow().since(entry.frame(), tlb.since[key]))
+        let index = tlb.cached.get(key).and_then(|entry| self.memory.index_of(entry.frame()));
+        index.is_some_and(|index| self.frees.borrow().since(index, tlb.since[key]))
     }
 
     /// Translates as the hardware does: `None` is a page fault.
