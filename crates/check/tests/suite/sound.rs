@@ -21,7 +21,7 @@ fn no_schedule_breaks_anything() {
 /// The same scenarios, where tables are written otherwise, CPUs keep refusals, and the kernel or the CPU sets accessed bits.
 #[test]
 fn no_schedule_breaks_anything_on_another_architecture() {
-    let budget = Budget { random: 30, exhaustive: 60, departures: 2 };
+    let budget = Budget { random: 15, exhaustive: 30, departures: 2 };
     for architecture in [Architecture::Sv48, Architecture::Sv48Adu] {
         for scenario in scenarios::all() {
             breaks_nothing(&scenario.on(architecture), &budget);

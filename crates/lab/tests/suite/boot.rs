@@ -95,7 +95,7 @@ fn instructions_per_operation_are_the_same_in_every_run() {
 #[ignore = "boots machines: scripts/test-metal"]
 fn what_swaps_has_a_disk() {
     let text =
-        boot(&["boot", "swap-threads", "--cpus", "2", "--memory", "32M", "--policies", "linux", "--json"]);
+        boot(&["boot", "swap-threads", "--cpus", "2", "--memory", "24M", "--policies", "linux", "--json"]);
     let all = only(&text);
     let metrics = &all["runs"][0]["metrics"];
     assert!(

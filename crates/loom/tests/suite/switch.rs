@@ -180,16 +180,18 @@ fn try_to_end(mm: &'static quietmm_loom::Mm, id: SpaceId) {
 
 #[test]
 fn who_comes_to_a_space_that_ends_is_refused_or_there_first() {
-    end_and_enter().holds();
-    end_and_return().holds();
-    end_and_enter().fails(Fault::Broken(Rule::EndBeforeMask));
-    end_and_enter().fails(Fault::Broken(Rule::LifeAfterMask));
-    end_and_return().fails(Fault::Broken(Rule::LifeAfterLazy));
+    // All orders, not only these, are the sweep's.
+    let (enter, comes_back) = (|| end_and_enter().bound(4), || end_and_return().bound(4));
+    enter().holds();
+    comes_back().holds();
+    enter().fails(Fault::Broken(Rule::EndBeforeMask));
+    enter().fails(Fault::Broken(Rule::LifeAfterMask));
+    comes_back().fails(Fault::Broken(Rule::LifeAfterLazy));
     let switch = |from| Fault::without_fence("tlb/switch.rs", from);
-    end_and_enter().fails(switch("space.life.decide(p);"));
-    end_and_enter().fails(switch("space.cpus.0.insert(p, here.cpu)"));
-    end_and_return().fails(switch("space.life.decide(p);"));
-    end_and_return().fails(switch("if slot.presence.word.get(p) != Presence::LAZY"));
+    enter().fails(switch("space.life.decide(p);"));
+    enter().fails(switch("space.cpus.0.insert(p, here.cpu)"));
+    comes_back().fails(switch("space.life.decide(p);"));
+    comes_back().fails(switch("if slot.presence.word.get(p) != Presence::LAZY"));
 }
 
 #[test]
