@@ -42,6 +42,22 @@ struct Program {
     plan: Plan,
 }
 
+/// What is to be run.
+pub(crate) struct Named {
+    /// The path at which it is.
+    pub path: Vec<u8>,
+    /// What it is told it is called.
+    pub name: Vec<u8>,
+    /// The descriptor by which it is named is closed when another program runs: who would read it as a script does not find it.
+    pub is_lost: bool,
+}
+
+impl Named {
+    pub fn by_path(path: Vec<u8>) -> Named {
+        Named { name: path.clone(), path, is_lost: false }
+    }
+}
+
 impl<M: Machine> Linux<'_, M> {
     fn read_exact(&self, inode: &Inode, at: u64, bytes: usize) -> Result<Vec<u8>, Errno> {
         let file = inode.file().ok_or(Errno::EACCES)?;
@@ -132,11 +148,11 @@ impl<M: Machine> Linux<'_, M> {
         &self,
         thread: &Arc<Thread>,
         frame: &mut Frame,
-        path: &[u8],
+        named: Named,
         mut arguments: Vec<Vec<u8>>,
         environment: Vec<Vec<u8>>,
     ) -> Result<(), Errno> {
-        let (first_path, mut path) = (path.to_vec(), path.to_vec());
+        let Named { mut path, name: first_path, is_lost } = named;
         // A program finds its name at least.
         if arguments.is_empty() {
             arguments.push(Vec::new());
@@ -152,6 +168,9 @@ impl<M: Machine> Linux<'_, M> {
             let Some((interpreter, argument)) = script(&first[..read])? else {
                 break self.read_program(inode, &whole)?;
             };
+            if is_lost {
+                return Err(Errno::ENOENT);
+            }
             depth += 1;
             if depth > DEEPEST {
                 return Err(Errno::ELOOP);
@@ -159,7 +178,7 @@ impl<M: Machine> Linux<'_, M> {
             let rest = arguments.drain(..).skip(1).collect::<Vec<_>>();
             arguments.push(interpreter.clone());
             arguments.extend(argument);
-            arguments.push(path);
+            arguments.push(if depth == 1 { first_path.clone() } else { path });
             arguments.extend(rest);
             path = interpreter;
         };

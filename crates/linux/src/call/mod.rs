@@ -289,7 +289,7 @@ pub fn call<M: Machine>(
         n::vfork => linux.clone_(thread, frame, &tasks::Clone::vfork()),
         n::clone => linux.clone_(thread, frame, &tasks::Clone::plain([a, b, c, d, e])),
         n::clone3 => {
-            let ask = linux.clone_arguments(a, b)?;
+            let ask = linux.clone_arguments(thread, a, b)?;
             linux.clone_(thread, frame, &ask)
         }
         n::execve => linux.execve(thread, frame, [HERE, a, b, c, 0]),

@@ -56,13 +56,27 @@ impl<M: Machine> Linux<'_, M> {
         let (here, root) = thread.process.place.with(|place| (place.directory.clone(), place.root.clone()));
         let directory = from.unwrap_or(&here);
         let is_open = |process, number| self.opened_by(thread, process, number).is_ok();
+        let directory_open = |process, number| {
+            let open = self.opened_by(thread, process, number).ok()?;
+            open.inode().filter(|inode| inode.is_directory()).cloned()
+        };
         let (process, shown) =
             (thread.process.pid, |directory: &Inode, number| self.shown(directory, number));
         let owner = thread.process.owner.with(|owner| owner.clone());
         let may_search = |inode: &Inode| rights::allows(inode, rights::EXECUTE, &owner, false);
         let (root, thread) = (&root, thread.tid);
-        let (shown, is_open, may_search) = (&shown, &is_open, &may_search);
-        let from = path::From { root, directory, process, thread, shown, is_open, may_search, within };
+        let (shown, is_open, directory_open, may_search) = (&shown, &is_open, &directory_open, &may_search);
+        let from = path::From {
+            root,
+            directory,
+            process,
+            thread,
+            shown,
+            is_open,
+            directory_open,
+            may_search,
+            within,
+        };
         path::walk(&from, path, follow)
     }
 
