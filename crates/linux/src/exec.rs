@@ -13,7 +13,7 @@ use crate::frame::Frame;
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::memory::WITHIN;
-use crate::process::{Layout, Mapped, Memory, Thread};
+use crate::process::{Layout, Mapped, Memory, Owner, Thread};
 use crate::signal::Action;
 use crate::start::{self, Aux};
 use crate::tree::Inode;
@@ -140,6 +140,20 @@ impl<M: Machine> Linux<'_, M> {
         Ok((bias, clear))
     }
 
+    /// Whom a program acts as that this thread runs.
+    fn owner_of_program(thread: &Thread, inode: &Inode) -> Owner {
+        let mode = inode.mode.load(Ordering::Relaxed);
+        let of = [0, 1].map(|which| inode.owner[which].load(Ordering::Relaxed));
+        let mut owner = thread.process.owner.with(|owner| owner.clone());
+        let is_bound = thread.process.said.no_gain.load(Ordering::SeqCst);
+        // Whoever traces it would lead a program that may do more.
+        if !is_bound && (!thread.traced.is() || owner.is_root()) {
+            owner.acts_by_marks(mode, of);
+        }
+        owner.rights_of_program();
+        owner
+    }
+
     /// Puts another program in place of the one that runs.
     ///
     /// # Errors
@@ -211,11 +225,8 @@ impl<M: Machine> Linux<'_, M> {
             }
         };
         let (bias, base) = biases;
-        let (users, groups) = thread.process.owner.with(|owner| {
-            (owner.users[2], owner.groups[2]) = (owner.users[1], owner.groups[1]);
-            owner.rights_of_program();
-            (owner.users, owner.groups)
-        });
+        let owner = Self::owner_of_program(thread, &program.inode);
+        let (users, groups) = (owner.users, owner.groups);
         let aux = [
             (Aux::Hardware, 0x078b_fbff),
             (Aux::PageBytes, PAGE),
@@ -229,7 +240,7 @@ impl<M: Machine> Linux<'_, M> {
             (Aux::EffectiveUser, users[1].into()),
             (Aux::Group, groups[0].into()),
             (Aux::EffectiveGroup, groups[1].into()),
-            (Aux::Secure, 0),
+            (Aux::Secure, owner.acts_as_another().into()),
         ];
         let mut random = [0; 16];
         random[..8].copy_from_slice(&self.random().to_le_bytes());
@@ -245,6 +256,7 @@ impl<M: Machine> Linux<'_, M> {
 
         // From here on there is no way back.
         let process = &thread.process;
+        process.owner.with(|now| *now = owner);
         let memory = Memory::new(space, layout, &self.left);
         let old = process.memory.with(|memory_now| memory_now.replace(memory));
         self.machine.enter_space(Some(space));

@@ -1,6 +1,7 @@
 // What others may not, and what calls answer to those who ask for too much, or at the wrong place. A line for each part with how many checks failed.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <grp.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -8,12 +9,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -313,10 +316,58 @@ static void crowd(void) {
     for (int i = 0; i < many; i++) CHECK(kill(all[i], SIGKILL) == 0 && waitpid(all[i], &status, 0) == all[i]);
 }
 
+enum { SOMEBODY = 1234 };
+
+// How a marked program is run by somebody: it says as whom it acts.
+static int acts(int program, int mode, int bound) {
+    int status = -1;
+    CHECK(fchown(program, NOBODY, NOBODY) == 0 && fchmod(program, mode) == 0);
+    pid_t child = fork();
+    if (!child) {
+        if (setgroups(0, 0) || setresgid(SOMEBODY, SOMEBODY, SOMEBODY) || setresuid(SOMEBODY, SOMEBODY, SOMEBODY)) _exit(99);
+        if (bound) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        syscall(SYS_execveat, program, "", (char *[]){"ruled", "acts", 0}, (char *[]){0}, AT_EMPTY_PATH);
+        _exit(98);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+enum { AS_USER = 1, AS_GROUP = 2, SECURE = 4 };
+static int whom(void) {
+    uid_t users[3];
+    gid_t groups[3];
+    if (getresuid(&users[0], &users[1], &users[2]) || getresgid(&groups[0], &groups[1], &groups[2])) return 90;
+    if (users[0] != SOMEBODY || groups[0] != SOMEBODY || users[1] != users[2] || groups[1] != groups[2]) return 91;
+    return (users[1] == NOBODY) * AS_USER + (groups[1] == NOBODY) * AS_GROUP + getauxval(AT_SECURE) * SECURE;
+}
+
+// Programs act as the owner and the group of their files where these are marked so, unless who runs them wants no more rights.
+static void marks(void) {
+    struct statvfs system;
+    char part[4096];
+    // Not everybody can mark files, and not everywhere.
+    if (geteuid() || statvfs(".", &system) || system.f_flag & ST_NOSUID) return;
+    int own = open("/proc/self/exe", O_RDONLY), copy = open("marked", O_WRONLY | O_CREAT | O_TRUNC, 0755);
+    for (ssize_t bytes; (bytes = read(own, part, sizeof part)) > 0;) CHECK(write(copy, part, bytes) == bytes);
+    close(own), close(copy);
+    int program = open("marked", O_RDONLY);
+    CHECK(program >= 0);
+    CHECK(acts(program, 0755, 0) == 0);
+    CHECK(acts(program, 04755, 0) == AS_USER + SECURE);
+    CHECK(acts(program, 02755, 0) == AS_GROUP + SECURE);
+    CHECK(acts(program, 06755, 0) == AS_USER + AS_GROUP + SECURE);
+    // Without the group's right to run it.
+    CHECK(acts(program, 02745, 0) == 0);
+    CHECK(acts(program, 06755, 1) == 0);
+    close(program), unlink("marked");
+}
+
 int main(int count, char **arguments) {
     static const struct part parts[] = {{"locks", locks}, {"others", others}, {"places", places}, {"signals", signals},
-                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}};
+                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}};
     static const struct part apart[] = {{"crowd", crowd}};
+    if (count > 1 && !strcmp(arguments[1], "acts")) return whom();
     if (count > 1) PLAY(apart, count, arguments);
     PLAY(parts, count, arguments);
     return 0;
