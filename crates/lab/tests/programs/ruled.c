@@ -363,9 +363,46 @@ static void marks(void) {
     close(program), unlink("marked");
 }
 
+// What a child does as somebody with a marked file that all may write to; how it ends. The file's rights afterwards are `left`.
+#define MARKED(mode, left, ...) ({ \
+    int status = -1; \
+    struct stat file_; \
+    CHECK(fchmod(file, mode) == 0); \
+    pid_t child = fork(); \
+    if (!child) { \
+        if (setgroups(0, 0) || setresgid(SOMEBODY, SOMEBODY, SOMEBODY) || setresuid(SOMEBODY, SOMEBODY, SOMEBODY)) _exit(99); \
+        _exit((__VA_ARGS__) ? errno : 0); \
+    } \
+    CHECK(waitpid(child, &status, 0) == child && fstat(file, &file_) == 0); \
+    check((file_.st_mode & 07777) == (left), #mode " " #__VA_ARGS__); \
+    status >> 8; })
+
+// They lose their marks when somebody writes to them, and not to nothing; whoever asks that nobody else has a file may be anybody.
+static void unmarked(void) {
+    if (geteuid()) return;
+    int file = open("marked", O_RDWR | O_CREAT, 0777);
+    CHECK(file >= 0 && fchown(file, NOBODY, NOBODY) == 0);
+    CHECK(MARKED(06777, 0777, write(file, "x", 1) != 1) == 0);
+    CHECK(MARKED(04666, 0666, pwrite(file, "x", 1, 5) != 1) == 0);
+    CHECK(MARKED(02676, 0676, ftruncate(file, 3)) == 0);
+    CHECK(MARKED(06755, 0755, fallocate(file, 0, 0, 100)) == 0);
+    CHECK(MARKED(06777, 06777, write(file, "", 0)) == 0);
+    CHECK(MARKED(06777, 06777, fchown(file, -1, -1)) == EPERM);
+    CHECK(MARKED(01777, 01777, fchown(file, -1, -1)) == 0);
+    CHECK(MARKED(01777, 01777, fchown(file, -1, NOBODY)) == EPERM);
+    struct stat before, after;
+    CHECK(fchmod(file, 06777) == 0 && write(file, "x", 1) == 1 && fstat(file, &after) == 0 && (after.st_mode & 07777) == 06777);
+    // A file whose name another one takes has changed.
+    CHECK(link("marked", "marked.too") == 0 && mknod("marked.new", S_IFREG | 0600, 0) == 0 && fstat(file, &before) == 0);
+    usleep(20000);
+    CHECK(rename("marked.new", "marked") == 0 && fstat(file, &after) == 0 && after.st_nlink == 1);
+    CHECK(after.st_ctim.tv_sec > before.st_ctim.tv_sec || (after.st_ctim.tv_sec == before.st_ctim.tv_sec && after.st_ctim.tv_nsec > before.st_ctim.tv_nsec));
+    close(file), unlink("marked"), unlink("marked.too");
+}
+
 int main(int count, char **arguments) {
     static const struct part parts[] = {{"locks", locks}, {"others", others}, {"places", places}, {"signals", signals},
-                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}};
+                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}, {"unmarked", unmarked}};
     static const struct part apart[] = {{"crowd", crowd}};
     if (count > 1 && !strcmp(arguments[1], "acts")) return whom();
     if (count > 1) PLAY(apart, count, arguments);

@@ -406,7 +406,8 @@ impl<M: Machine> Linux<'_, M> {
         for directory in [&from.directory, &to.directory] {
             directory.touch(now);
         }
-        for inode in moved.iter().chain(&from.inode) {
+        // What loses its name has others perhaps.
+        for inode in moved.iter().chain(&from.inode).chain(&to.inode) {
             inode.changed.store(now, Ordering::Relaxed);
         }
         Ok(0)
