@@ -400,9 +400,31 @@ static void unmarked(void) {
     close(file), unlink("marked"), unlink("marked.too");
 }
 
+// A directory is written to when it comes to lie in another one.
+static void elsewhere(void) {
+    if (geteuid()) return;
+    int status = -1;
+    CHECK(mkdir("one", 0755) == 0 && mkdir("other", 0755) == 0 && mkdir("one/below", 0755) == 0 && mkdir("other/own", 0755) == 0);
+    CHECK(chown("one", SOMEBODY, SOMEBODY) == 0 && chown("other", SOMEBODY, SOMEBODY) == 0 && chown("other/own", SOMEBODY, SOMEBODY) == 0);
+    int one = open("one", O_RDONLY | O_DIRECTORY), other = open("other", O_RDONLY | O_DIRECTORY);
+    pid_t child = fork();
+    if (!child) {
+        wrong = setgroups(0, 0) || setresgid(SOMEBODY, SOMEBODY, SOMEBODY) || setresuid(SOMEBODY, SOMEBODY, SOMEBODY);
+        FAILS(renameat(one, "below", other, "below"), EACCES);
+        FAILS(renameat(one, "below", other, "own"), EACCES);
+        FAILS(syscall(SYS_renameat2, other, "own", one, "below", 2), EACCES);
+        CHECK(renameat(one, "below", one, "beside") == 0 && renameat(other, "own", one, "own") == 0);
+        _exit(wrong);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(renameat(one, "beside", other, "below") == 0 && unlinkat(other, "below", AT_REMOVEDIR) == 0 && unlinkat(one, "own", AT_REMOVEDIR) == 0);
+    CHECK(rmdir("one") == 0 && rmdir("other") == 0);
+    close(one), close(other);
+}
+
 int main(int count, char **arguments) {
     static const struct part parts[] = {{"locks", locks}, {"others", others}, {"places", places}, {"signals", signals},
-                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}, {"unmarked", unmarked}};
+                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}, {"unmarked", unmarked}, {"elsewhere", elsewhere}};
     static const struct part apart[] = {{"crowd", crowd}};
     if (count > 1 && !strcmp(arguments[1], "acts")) return whom();
     if (count > 1) PLAY(apart, count, arguments);

@@ -389,6 +389,14 @@ impl<M: Machine> Linux<'_, M> {
                 None => self.may(thread, &place.directory, rights::WRITE | rights::EXECUTE)?,
             }
         }
+        // What is above a directory is written in it.
+        if !Arc::ptr_eq(&from.directory, &to.directory) {
+            let moves = [Some(&from), Some(&to).filter(|_| flags & EXCHANGE != 0)];
+            let moves = moves.into_iter().flatten().filter_map(|place| place.inode.as_ref());
+            for directory in moves.filter(|inode| inode.is_directory()) {
+                self.may(thread, directory, rights::WRITE)?;
+            }
+        }
         let moved = self.moving.with(|()| {
             if flags & EXCHANGE != 0 {
                 return from.directory.exchange(&from.name, &to.directory, &to.name).map(|()| None);
