@@ -83,8 +83,29 @@ impl Owner {
         }
     }
 
+    /// It becomes another program, which acts as the file's owner or group where its marks say so.
+    pub fn acts_by_marks(&mut self, mode: u32, [user, group]: [u32; 2]) {
+        const AS_USER: u32 = 0o4000;
+        // With the group's right to run it; without, it was a mark for locks once.
+        const AS_GROUP: u32 = 0o2010;
+        if mode & AS_USER != 0 {
+            self.users[1] = user;
+        }
+        if mode & AS_GROUP == AS_GROUP {
+            self.groups[1] = group;
+        }
+    }
+
+    /// It acts as another user or group than it is.
+    pub fn acts_as_another(&self) -> bool {
+        self.users[1] != self.users[0] || self.groups[1] != self.groups[0]
+    }
+
     /// It becomes another program.
     pub fn rights_of_program(&mut self) {
+        for ids in [&mut self.users, &mut self.groups] {
+            (ids[2], ids[3]) = (ids[1], ids[1]);
+        }
         let root = self.users[0] == 0 || self.users[1] == 0;
         let acts = self.users[1] == 0;
         let all = &mut self.capabilities;
@@ -97,6 +118,20 @@ impl Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_runs_a_marked_program_acts_as_its_owner_and_its_group() {
+        let mut owner = Owner { users: [5; 4], groups: [6; 4], ..Owner::default() };
+        owner.acts_by_marks(0o2755, [0, 7]);
+        owner.rights_of_program();
+        assert_eq!((owner.users, owner.groups), ([5; 4], [6, 7, 7, 7]));
+        assert_eq!((owner.capabilities.effective, owner.acts_as_another()), (0, true));
+        owner.groups = [6; 4];
+        owner.acts_by_marks(0o6745, [0, 7]);
+        owner.rights_of_program();
+        assert_eq!((owner.users, owner.groups), ([5, 0, 0, 0], [6; 4]));
+        assert_eq!((owner.capabilities.effective, owner.acts_as_another()), (ALL, true));
+    }
 
     #[test]
     fn rights_go_with_root_and_come_back_with_who_acts_as_root() {

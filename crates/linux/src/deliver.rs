@@ -289,7 +289,7 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.read_user(frame.registers.rsp, &mut saved)?;
         let signal::Left { mask, fx_at, stack } = signal::restore(frame, &saved);
         // At once: what follows may fail, and the program goes on with these.
-        frame.tame();
+        frame.tame_kept();
         thread.mask.store(mask & !signal::ALWAYS, Ordering::SeqCst);
         // One that cannot be named stays as it is.
         let _ = Self::name_stack(thread, frame.registers.rsp, stack);
@@ -299,7 +299,7 @@ impl<M: Machine> Linux<'_, M> {
             at => {
                 self.machine.read_user(at, &mut fx.0)?;
                 frame.fx = fx;
-                frame.tame();
+                frame.tame_kept();
             }
         }
         Ok(0)

@@ -13,7 +13,7 @@ use crate::frame::Frame;
 use crate::kernel::Linux;
 use crate::machine::Machine;
 use crate::memory::WITHIN;
-use crate::process::{Layout, Mapped, Memory, Thread};
+use crate::process::{Layout, Mapped, Memory, Owner, Thread};
 use crate::signal::Action;
 use crate::start::{self, Aux};
 use crate::tree::Inode;
@@ -40,6 +40,22 @@ struct Program {
     path: Vec<u8>,
     header: Header,
     plan: Plan,
+}
+
+/// What is to be run.
+pub(crate) struct Named {
+    /// The path at which it is.
+    pub path: Vec<u8>,
+    /// What it is told it is called.
+    pub name: Vec<u8>,
+    /// The descriptor by which it is named is closed when another program runs: who would read it as a script does not find it.
+    pub is_lost: bool,
+}
+
+impl Named {
+    pub fn by_path(path: Vec<u8>) -> Named {
+        Named { name: path.clone(), path, is_lost: false }
+    }
 }
 
 impl<M: Machine> Linux<'_, M> {
@@ -124,6 +140,20 @@ impl<M: Machine> Linux<'_, M> {
         Ok((bias, clear))
     }
 
+    /// Whom a program acts as that this thread runs.
+    fn owner_of_program(thread: &Thread, inode: &Inode) -> Owner {
+        let mode = inode.mode.load(Ordering::Relaxed);
+        let of = [0, 1].map(|which| inode.owner[which].load(Ordering::Relaxed));
+        let mut owner = thread.process.owner.with(|owner| owner.clone());
+        let is_bound = thread.process.said.no_gain.load(Ordering::SeqCst);
+        // Whoever traces it would lead a program that may do more.
+        if !is_bound && (!thread.traced.is() || owner.is_root()) {
+            owner.acts_by_marks(mode, of);
+        }
+        owner.rights_of_program();
+        owner
+    }
+
     /// Puts another program in place of the one that runs.
     ///
     /// # Errors
@@ -132,11 +162,11 @@ impl<M: Machine> Linux<'_, M> {
         &self,
         thread: &Arc<Thread>,
         frame: &mut Frame,
-        path: &[u8],
+        named: Named,
         mut arguments: Vec<Vec<u8>>,
         environment: Vec<Vec<u8>>,
     ) -> Result<(), Errno> {
-        let (first_path, mut path) = (path.to_vec(), path.to_vec());
+        let Named { mut path, name: first_path, is_lost } = named;
         // A program finds its name at least.
         if arguments.is_empty() {
             arguments.push(Vec::new());
@@ -152,6 +182,9 @@ impl<M: Machine> Linux<'_, M> {
             let Some((interpreter, argument)) = script(&first[..read])? else {
                 break self.read_program(inode, &whole)?;
             };
+            if is_lost {
+                return Err(Errno::ENOENT);
+            }
             depth += 1;
             if depth > DEEPEST {
                 return Err(Errno::ELOOP);
@@ -159,7 +192,7 @@ impl<M: Machine> Linux<'_, M> {
             let rest = arguments.drain(..).skip(1).collect::<Vec<_>>();
             arguments.push(interpreter.clone());
             arguments.extend(argument);
-            arguments.push(path);
+            arguments.push(if depth == 1 { first_path.clone() } else { path });
             arguments.extend(rest);
             path = interpreter;
         };
@@ -192,11 +225,8 @@ impl<M: Machine> Linux<'_, M> {
             }
         };
         let (bias, base) = biases;
-        let (users, groups) = thread.process.owner.with(|owner| {
-            (owner.users[2], owner.groups[2]) = (owner.users[1], owner.groups[1]);
-            owner.rights_of_program();
-            (owner.users, owner.groups)
-        });
+        let owner = Self::owner_of_program(thread, &program.inode);
+        let (users, groups) = (owner.users, owner.groups);
         let aux = [
             (Aux::Hardware, 0x078b_fbff),
             (Aux::PageBytes, PAGE),
@@ -210,7 +240,7 @@ impl<M: Machine> Linux<'_, M> {
             (Aux::EffectiveUser, users[1].into()),
             (Aux::Group, groups[0].into()),
             (Aux::EffectiveGroup, groups[1].into()),
-            (Aux::Secure, 0),
+            (Aux::Secure, owner.acts_as_another().into()),
         ];
         let mut random = [0; 16];
         random[..8].copy_from_slice(&self.random().to_le_bytes());
@@ -226,6 +256,7 @@ impl<M: Machine> Linux<'_, M> {
 
         // From here on there is no way back.
         let process = &thread.process;
+        process.owner.with(|now| *now = owner);
         let memory = Memory::new(space, layout, &self.left);
         let old = process.memory.with(|memory_now| memory_now.replace(memory));
         self.machine.enter_space(Some(space));

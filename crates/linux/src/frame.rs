@@ -54,8 +54,11 @@ const CODE: u64 = 0x23;
 const DATA: u64 = 0x1b;
 /// Interrupts on.
 const FLAGS: u64 = 0x202;
-/// Flags that a program may set: carry, parity, adjust, zero, sign, direction, overflow.
-const OWN_FLAGS: u64 = 0xcd5;
+/// Flags that a program may set: carry, parity, adjust, zero, sign, direction, overflow; nested, alignment, and that there is `cpuid`, which
+/// do nothing.
+const OWN_FLAGS: u64 = 0x24_4cd5;
+/// Flags besides that come back from a handler: single steps, and that one has just been made.
+const KEPT_FLAGS: u64 = 0x1_0100;
 
 impl Frame {
     /// A program that begins at `rip`, with this stack.
@@ -84,6 +87,13 @@ impl Frame {
         self.fx.0[27] = 0;
     }
 
+    /// The same of registers that a handler leaves behind: who goes by its own steps goes on so.
+    pub fn tame_kept(&mut self) {
+        let kept = self.registers.flags & KEPT_FLAGS;
+        self.tame();
+        self.registers.flags |= kept;
+    }
+
     /// The arguments of a system call.
     pub fn arguments(&self) -> [u64; 6] {
         let r = &self.registers;
@@ -109,6 +119,16 @@ mod tests {
         assert_eq!(r.flags & 0x3000, 0, "no right to ports");
         assert_eq!(r.flags & 0x200, 0x200, "interrupts stay on");
         assert_eq!(u32::from_le_bytes(frame.fx.0[24..28].try_into().unwrap()) >> 16, 0);
+    }
+
+    #[test]
+    fn who_goes_by_its_own_steps_goes_on_so_after_a_handler() {
+        let mut frame = Frame::begin(0x1000, 0x2000);
+        frame.registers.flags = u64::MAX;
+        frame.tame_kept();
+        assert_eq!(frame.registers.flags, OWN_FLAGS | FLAGS | KEPT_FLAGS);
+        frame.tame();
+        assert_eq!(frame.registers.flags, OWN_FLAGS | FLAGS);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use quietmm::{Error, FileId, Manager, UserAccess, VirtAddr};
 use crate::announced::Announced;
 use crate::archive;
 use crate::errno::Errno;
+use crate::exec::Named;
 use crate::frame::Frame;
 use crate::futex::Futexes;
 use crate::layout::text;
@@ -368,7 +369,8 @@ impl<'p, M: Machine> Linux<'p, M> {
         let program = self.search(&program, environment);
         let failed = |error: Errno| alloc::format!("{} does not start: error {}", text(&program), error.0);
         let mut frame = Box::new(Frame::begin(0, 0));
-        self.exec(&thread, &mut frame, &program, words.clone(), environment.to_vec()).map_err(failed)?;
+        let named = Named::by_path(program.clone());
+        self.exec(&thread, &mut frame, named, words.clone(), environment.to_vec()).map_err(failed)?;
         self.machine.enter_space(None);
         self.machine.begin(thread, frame).map_err(failed)
     }
@@ -392,6 +394,7 @@ impl<'p, M: Machine> Linux<'p, M> {
             thread: 0,
             shown: &|_, _| None,
             is_open: &|_, _| false,
+            directory_open: &|_, _| None,
             may_search: &|_| true,
             within: crate::path::Within::default(),
         };

@@ -42,6 +42,8 @@ pub struct From<'a> {
     pub shown: &'a dyn Fn(&Inode, u64) -> Option<Arc<Inode>>,
     /// Whether something is open under this number, by a process; of 0, by the one that looks.
     pub is_open: &'a dyn Fn(u32, u64) -> bool,
+    /// The directory that is open so, if it is one.
+    pub directory_open: &'a dyn Fn(u32, u64) -> Option<Arc<Inode>>,
     /// Whether whoever looks may look for names in a directory.
     pub may_search: &'a dyn Fn(&Inode) -> bool,
     /// What it may not do.
@@ -163,6 +165,14 @@ pub fn walk(from: &From<'_>, path: &[u8], follow: bool) -> Result<Found, Errno> 
             return Ok(Found { directory: at, name, inode, directory_meant });
         }
         at = inode.ok_or(Errno::ENOENT)?;
+        // By way of what is open.
+        if let Body::Opened(number) = at.body {
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Errno::ELOOP);
+            }
+            at = (from.directory_open)(at.opener(), number).ok_or(Errno::ENOTDIR)?;
+        }
     }
 }
 
@@ -285,6 +295,7 @@ mod tests {
             thread: 43,
             shown: &|_, number| [7, 42].contains(&number).then(|| Inode::directory(number + 4, 0o555, 0)),
             is_open: &|process, number| process == 0 && number < 12,
+            directory_open: &|_, number| if number == 4 { root.get(b"a").unwrap() } else { None },
             may_search: &|directory| directory.number != 99,
             within: Within::default(),
         };
@@ -365,6 +376,8 @@ mod tests {
         assert_eq!(directory.put(b"12", device()), Err(Errno::EPERM));
         assert_eq!(number(&root, "/fd/..", true), Ok(Some(1)));
         assert_eq!(number(&root, "/fd/3/x", true), Err(Errno::ENOTDIR));
+        assert_eq!(number(&root, "/fd/4/b/null", true), Ok(Some(9)), "by way of a directory");
+        assert_eq!(number(&root, "/fd/4/b/../../zero", true), Ok(None), "which lies where it lies");
     }
 
     #[test]
@@ -403,6 +416,7 @@ mod tests {
             thread: 0,
             shown: &|_, _| None,
             is_open: &|_, _| false,
+            directory_open: &|_, _| None,
             may_search: &|_| true,
             within: Within::default(),
         };

@@ -25,6 +25,16 @@ fn badness(pages: u64, all: u64, adjust: i32) -> Option<u64> {
     Some((i128::from(pages) + more).clamp(1, u64::MAX.into()) as u64)
 }
 
+/// The same as programs are told it: two thirds of a thousandth of all memory each, from 1000 of these on for who has none.
+fn score_of(pages: u64, all: u64, adjust: i32) -> u64 {
+    if adjust <= NEVER {
+        return 0;
+    }
+    let all = i128::from(all);
+    let thousandths = (i128::from(pages) + i128::from(adjust) * (all / 1000)) * 1000 / all;
+    ((1000 + thousandths) * 2 / 3).clamp(0, 2000) as u64
+}
+
 impl<M: Machine> Linux<'_, M> {
     fn pages_of(&self, process: &Process) -> u64 {
         let usage = self.usage_of(process);
@@ -36,10 +46,9 @@ impl<M: Machine> Linux<'_, M> {
         self.machine.memory().0 / 4 + self.mm.swap().usage().slots
     }
 
-    /// What `oom_score` says: thousandths of all memory, and 1000 more at most.
+    /// What `oom_score` says.
     pub(crate) fn score(&self, process: &Process) -> u64 {
-        let (all, adjust) = (self.all_pages().max(1), process.adjust.load(Ordering::Relaxed));
-        badness(self.pages_of(process), all, adjust).map_or(0, |bad| (bad * 1000 / all).min(2000))
+        score_of(self.pages_of(process), self.all_pages().max(1), process.adjust.load(Ordering::Relaxed))
     }
 
     /// No memory was found for what a thread touches. Ends the process that has most, and says whether the thread may try again: not if it
@@ -117,5 +126,11 @@ mod tests {
         assert_eq!([badness(10, 1000, 600), badness(500, 1000, -400)], [Some(610), Some(100)]);
         // It is the last choice, and is one still.
         assert_eq!([badness(5, 1000, -999), badness(5, 1000, -1000)], [Some(1), None]);
+    }
+
+    #[test]
+    fn scores_are_told_as_linux_tells_them() {
+        let scores = [(0, 0), (500, 0), (0, 500), (5, -999), (5, -1000)];
+        assert_eq!(scores.map(|(pages, adjust)| score_of(pages, 1000, adjust)), [666, 1000, 1000, 4, 0]);
     }
 }

@@ -147,6 +147,9 @@ const CONTEXT: usize = 8;
 const REGISTERS: usize = CONTEXT + 40;
 const MASK: usize = REGISTERS + 256;
 const INFO: usize = MASK + 8;
+/// Flags that come back from where a handler's frame has them, the others stay as the handler leaves them: alignment, resumed, overflow,
+/// direction, steps, sign, zero, adjust, parity, carry.
+const KEPT_FLAGS: u64 = 0x5_0dd5;
 /// Bytes of a frame, without the vector registers.
 const BYTES: usize = INFO + 128;
 /// How many bytes of the frame `sigreturn` finds at its stack pointer.
@@ -212,7 +215,8 @@ pub fn deliver(frame: &mut Frame, action: &Action, info: &Info, mask: u64, named
     r.rax = 0;
     r.rsp = at;
     r.rip = action.handler;
-    r.flags &= !0x500;
+    // Direction, steps, resumed.
+    r.flags &= !0x1_0500;
     Delivery { at, bytes }
 }
 
@@ -236,7 +240,8 @@ pub fn restore(frame: &mut Frame, saved: &[u8; SAVED]) -> Left {
     let r = &mut frame.registers;
     (r.r8, r.r9, r.r10, r.r11, r.r12, r.r13) = (at(0), at(1), at(2), at(3), at(4), at(5));
     (r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx) = (at(6), at(7), at(8), at(9), at(10), at(11));
-    (r.rdx, r.rax, r.rcx, r.rsp, r.rip, r.flags) = (at(12), at(13), at(14), at(15), at(16), at(17));
+    (r.rdx, r.rax, r.rcx, r.rsp, r.rip) = (at(12), at(13), at(14), at(15), at(16));
+    r.flags = r.flags & !KEPT_FLAGS | at(17) & KEPT_FLAGS;
     let stack = (word(CONTEXT + 16), word(CONTEXT + 24) as u32, word(CONTEXT + 32));
     Left { mask: word(MASK), fx_at: word(REGISTERS + 184), stack }
 }

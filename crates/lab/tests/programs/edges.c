@@ -652,6 +652,17 @@ static void makers(void) {
     FAILS(MADE(.flags = CLONE_VM | CLONE_SIGHAND | CLONE_CLEAR_SIGHAND, .exit_signal = SIGCHLD), EINVAL);
     FAILS(syscall(SYS_clone3, longer, sizeof longer), E2BIG);
     CHECK(MADE(.exit_signal = SIGCHLD) > 0);
+    // Numbers that it is to have.
+    pid_t numbers[40] = {0}, own = getpid();
+    FAILS(MADE(.set_tid_size = 1, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.set_tid = (uintptr_t)numbers, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.set_tid = (uintptr_t)numbers, .set_tid_size = 40, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.set_tid = (uintptr_t)numbers, .set_tid_size = 1, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.set_tid = 8, .set_tid_size = 1, .exit_signal = SIGCHLD), EFAULT);
+    numbers[0] = -1;
+    FAILS(MADE(.set_tid = (uintptr_t)numbers, .set_tid_size = 1, .exit_signal = SIGCHLD), EINVAL);
+    FAILS(MADE(.set_tid = (uintptr_t)&own, .set_tid_size = 1, .exit_signal = SIGCHLD), geteuid() ? EPERM : EEXIST);
+    FAILS(MADE(.flags = 0x200000000, .cgroup = 999, .exit_signal = SIGCHLD), EBADF);
     FAILS(wait4(-2147483647 - 1, 0, 0, 0), ESRCH);
     struct iovec some = {longer, 4}, none = {longer, 0};
     CHECK(process_vm_readv(9999999, &some, 1, &none, 1, 0) == 0 && process_vm_readv(9999999, &none, 1, &some, 1, 0) == 0);
@@ -688,10 +699,72 @@ static void waiters(void) {
     close(set), close(file), close(pipes[0]), close(pipes[1]);
 }
 
+static volatile int steps, nested;
+static void count_steps(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)info, (void)context;
+    // Its own flag is back when this returns, but not while it runs; the one that does nothing stays.
+    unsigned long now;
+    __asm__ volatile("pushfq; pop %0" : "=r"(now));
+    if (now & 0x100) _exit(99);
+    steps++, nested += now >> 14 & 1;
+}
+
+// Who goes by its own steps does so after each, and after a call; only the lower half of a register says which call.
+static void stepping(void) {
+    struct sigaction action = {.sa_sigaction = count_steps, .sa_flags = SA_SIGINFO}, old;
+    CHECK(sigaction(SIGTRAP, &action, &old) == 0);
+    __asm__ volatile("sub $128, %%rsp; pushfq; orq $0x100, (%%rsp); popfq; nop; nop; nop; pushfq; andq $~0x100, (%%rsp); popfq; add $128, %%rsp" ::: "memory", "cc");
+    CHECK(steps == 6);
+    steps = 0;
+    long answer = SYS_getpid;
+    __asm__ volatile("sub $128, %%rsp; pushfq; orq $0x4100, (%%rsp); popfq; syscall; nop; pushfq; andq $~0x4100, (%%rsp); popfq; add $128, %%rsp" : "+a"(answer)::"rcx", "r11", "memory", "cc");
+    CHECK(answer == getpid() && steps >= 4 && nested == steps - 1);
+    CHECK(sigaction(SIGTRAP, &old, 0) == 0);
+    static const unsigned long uppers[] = {1, 0x40000000, 0x80000000, 0xffffffff};
+    for (unsigned i = 0; i < sizeof uppers / sizeof *uppers; i++) {
+        answer = uppers[i] << 32 | SYS_getpid;
+        __asm__ volatile("syscall" : "+a"(answer)::"rcx", "r11", "memory");
+        CHECK(answer == getpid());
+    }
+}
+
+// What a script is told it is called, that was named by a descriptor.
+static void named(void) {
+    char own_name[4096] = "", wanted[4200];
+    CHECK(readlink("/proc/self/exe", own_name, sizeof own_name - 1) > 0 && mkdir("edges.named", 0755) == 0);
+    int at = open("edges.named", O_RDONLY | O_DIRECTORY), closed = open("edges.named", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int made = openat(at, "script", O_WRONLY | O_CREAT, 0755), length = snprintf(wanted, sizeof wanted, "#!%s named\n", own_name);
+    CHECK(made >= 0 && write(made, wanted, length) == length && close(made) == 0);
+    int script = openat(at, "script", O_RDONLY);
+    snprintf(wanted, sizeof wanted, "/dev/fd/%d/script", at);
+    CHECK(ENDS(execveat(at, "script", (char *[]){"x", wanted, 0}, environ, 0)) == 0);
+    snprintf(wanted, sizeof wanted, "/dev/fd/%d", script);
+    CHECK(ENDS(execveat(script, "", (char *[]){"x", wanted, 0}, environ, AT_EMPTY_PATH)) == 0);
+    // By way of what is open, up from it, and to nothing by way of what is no directory.
+    struct stat by_way, there;
+    snprintf(wanted, sizeof wanted, "/proc/self/fd/%d/script", at);
+    CHECK(stat(wanted, &by_way) == 0 && fstat(script, &there) == 0 && by_way.st_ino == there.st_ino && access(wanted, X_OK) == 0);
+    int again = open(wanted, O_RDONLY);
+    CHECK(again >= 0 && close(again) == 0);
+    snprintf(wanted, sizeof wanted, "/proc/self/fd/%d/../edges.named/new", at);
+    CHECK(mkdir(wanted, 0700) == 0 && fstatat(at, "new", &there, 0) == 0 && rmdir(wanted) == 0);
+    snprintf(wanted, sizeof wanted, "/proc/self/fd/%d/x", script);
+    FAILS(stat(wanted, &by_way), ENOTDIR);
+    FAILS(execveat(999, "", (char *[]){"x", 0}, environ, AT_EMPTY_PATH), EBADF);
+    // Nobody could open it.
+    FAILS(execveat(closed, "script", (char *[]){"x", 0}, environ, 0), ENOENT);
+    CHECK(fcntl(script, F_SETFD, FD_CLOEXEC) == 0);
+    FAILS(execveat(script, "", (char *[]){"x", 0}, environ, AT_EMPTY_PATH), ENOENT);
+    FAILS(open("edges.named", O_TMPFILE | O_CREAT | O_RDWR, 0600), EINVAL);
+    CHECK(unlinkat(at, "script", 0) == 0 && rmdir("edges.named") == 0);
+    close(at), close(closed), close(script);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"memory", memory}, {"words", words}, {"signals", signals}, {"children", children}, {"limits", limits}, {"sockets", sockets}, {"programs", programs}, {"buffers", buffers}, {"mappings", mappings}, {"changes", changes}, {"segments", segments}, {"wakers", wakers}, {"senders", senders}, {"scripts", scripts}, {"makers", makers}, {"waiters", waiters}};
+    static const struct part parts[] = {{"memory", memory}, {"words", words}, {"signals", signals}, {"children", children}, {"limits", limits}, {"sockets", sockets}, {"programs", programs}, {"buffers", buffers}, {"mappings", mappings}, {"changes", changes}, {"segments", segments}, {"wakers", wakers}, {"senders", senders}, {"scripts", scripts}, {"makers", makers}, {"waiters", waiters}, {"stepping", stepping}, {"named", named}};
     if (count == 1 && !arguments[0][0]) return 33;
     if (count > 1 && !strcmp(arguments[1], "true")) return 0;
+    if (count > 2 && !strcmp(arguments[1], "named")) return count == 3 || strcmp(arguments[2], arguments[3]) != 0;
     if (count > 1 && !strcmp(arguments[1], "sleeps")) return pause();
     if (count > 1 && !strcmp(arguments[1], "ignores")) {
         struct action kept;

@@ -562,8 +562,28 @@ static void tables(void) {
     close(own[0]), close(to_child[0]), close(to_child[1]), close(file);
 }
 
+static int score_with(const char *adjust) {
+    char said[16] = "";
+    int file = open("/proc/self/oom_score_adj", O_WRONLY), length = strlen(adjust);
+    CHECK(file >= 0 && write(file, adjust, length) == length && close(file) == 0);
+    file = open("/proc/self/oom_score", O_RDONLY);
+    CHECK(file >= 0 && read(file, said, sizeof said - 1) > 0 && close(file) == 0);
+    return atoi(said);
+}
+
+// What speaks against a process when memory is short: it has little.
+static void scores(void) {
+    int status = -1;
+    pid_t child = fork();
+    if (!child) {
+        int usual = score_with("0"), more = score_with("500"), most = score_with("1000");
+        _exit(!(usual >= 666 && usual < 730 && more >= 990 && more < 1070 && most >= 1320 && most < 1400));
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int count, char **arguments) {
-    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}, {"far", far}, {"systems", systems}, {"tables", tables}};
+    static const struct part parts[] = {{"ways", ways}, {"places", places}, {"rights", rights}, {"packets", packets}, {"cut", cut}, {"senders", senders}, {"children", children}, {"stacks", stacks}, {"words", words}, {"watched", watched}, {"titles", titles}, {"fifos", fifos}, {"born", born}, {"far", far}, {"systems", systems}, {"tables", tables}, {"scores", scores}};
     if (count == 4) _exit(fcntl(atoi(arguments[3]), F_GETFD) != -1);
     if (count == 3) title(count, arguments, environ);
     PLAY(parts, count, arguments);

@@ -1,6 +1,7 @@
 // What others may not, and what calls answer to those who ask for too much, or at the wrong place. A line for each part with how many checks failed.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <grp.h>
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -8,12 +9,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
@@ -313,10 +316,117 @@ static void crowd(void) {
     for (int i = 0; i < many; i++) CHECK(kill(all[i], SIGKILL) == 0 && waitpid(all[i], &status, 0) == all[i]);
 }
 
+enum { SOMEBODY = 1234 };
+
+// How a marked program is run by somebody: it says as whom it acts.
+static int acts(int program, int mode, int bound) {
+    int status = -1;
+    CHECK(fchown(program, NOBODY, NOBODY) == 0 && fchmod(program, mode) == 0);
+    pid_t child = fork();
+    if (!child) {
+        if (setgroups(0, 0) || setresgid(SOMEBODY, SOMEBODY, SOMEBODY) || setresuid(SOMEBODY, SOMEBODY, SOMEBODY)) _exit(99);
+        if (bound) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        syscall(SYS_execveat, program, "", (char *[]){"ruled", "acts", 0}, (char *[]){0}, AT_EMPTY_PATH);
+        _exit(98);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+enum { AS_USER = 1, AS_GROUP = 2, SECURE = 4 };
+static int whom(void) {
+    uid_t users[3];
+    gid_t groups[3];
+    if (getresuid(&users[0], &users[1], &users[2]) || getresgid(&groups[0], &groups[1], &groups[2])) return 90;
+    if (users[0] != SOMEBODY || groups[0] != SOMEBODY || users[1] != users[2] || groups[1] != groups[2]) return 91;
+    return (users[1] == NOBODY) * AS_USER + (groups[1] == NOBODY) * AS_GROUP + getauxval(AT_SECURE) * SECURE;
+}
+
+// Programs act as the owner and the group of their files where these are marked so, unless who runs them wants no more rights.
+static void marks(void) {
+    struct statvfs system;
+    char part[4096];
+    // Not everybody can mark files, and not everywhere.
+    if (geteuid() || statvfs(".", &system) || system.f_flag & ST_NOSUID) return;
+    int own = open("/proc/self/exe", O_RDONLY), copy = open("marked", O_WRONLY | O_CREAT | O_TRUNC, 0755);
+    for (ssize_t bytes; (bytes = read(own, part, sizeof part)) > 0;) CHECK(write(copy, part, bytes) == bytes);
+    close(own), close(copy);
+    int program = open("marked", O_RDONLY);
+    CHECK(program >= 0);
+    CHECK(acts(program, 0755, 0) == 0);
+    CHECK(acts(program, 04755, 0) == AS_USER + SECURE);
+    CHECK(acts(program, 02755, 0) == AS_GROUP + SECURE);
+    CHECK(acts(program, 06755, 0) == AS_USER + AS_GROUP + SECURE);
+    // Without the group's right to run it.
+    CHECK(acts(program, 02745, 0) == 0);
+    CHECK(acts(program, 06755, 1) == 0);
+    close(program), unlink("marked");
+}
+
+// What a child does as somebody with a marked file that all may write to; how it ends. The file's rights afterwards are `left`.
+#define MARKED(mode, left, ...) ({ \
+    int status = -1; \
+    struct stat file_; \
+    CHECK(fchmod(file, mode) == 0); \
+    pid_t child = fork(); \
+    if (!child) { \
+        if (setgroups(0, 0) || setresgid(SOMEBODY, SOMEBODY, SOMEBODY) || setresuid(SOMEBODY, SOMEBODY, SOMEBODY)) _exit(99); \
+        _exit((__VA_ARGS__) ? errno : 0); \
+    } \
+    CHECK(waitpid(child, &status, 0) == child && fstat(file, &file_) == 0); \
+    check((file_.st_mode & 07777) == (left), #mode " " #__VA_ARGS__); \
+    status >> 8; })
+
+// They lose their marks when somebody writes to them, and not to nothing; whoever asks that nobody else has a file may be anybody.
+static void unmarked(void) {
+    if (geteuid()) return;
+    int file = open("marked", O_RDWR | O_CREAT, 0777);
+    CHECK(file >= 0 && fchown(file, NOBODY, NOBODY) == 0);
+    CHECK(MARKED(06777, 0777, write(file, "x", 1) != 1) == 0);
+    CHECK(MARKED(04666, 0666, pwrite(file, "x", 1, 5) != 1) == 0);
+    CHECK(MARKED(02676, 0676, ftruncate(file, 3)) == 0);
+    CHECK(MARKED(06755, 0755, fallocate(file, 0, 0, 100)) == 0);
+    CHECK(MARKED(06777, 06777, write(file, "", 0)) == 0);
+    CHECK(MARKED(06777, 06777, fchown(file, -1, -1)) == EPERM);
+    CHECK(MARKED(01777, 01777, fchown(file, -1, -1)) == 0);
+    CHECK(MARKED(01777, 01777, fchown(file, -1, NOBODY)) == EPERM);
+    struct stat before, after;
+    CHECK(fchmod(file, 06777) == 0 && write(file, "x", 1) == 1 && fstat(file, &after) == 0 && (after.st_mode & 07777) == 06777);
+    // A file whose name another one takes has changed.
+    CHECK(link("marked", "marked.too") == 0 && mknod("marked.new", S_IFREG | 0600, 0) == 0 && fstat(file, &before) == 0);
+    usleep(20000);
+    CHECK(rename("marked.new", "marked") == 0 && fstat(file, &after) == 0 && after.st_nlink == 1);
+    CHECK(after.st_ctim.tv_sec > before.st_ctim.tv_sec || (after.st_ctim.tv_sec == before.st_ctim.tv_sec && after.st_ctim.tv_nsec > before.st_ctim.tv_nsec));
+    close(file), unlink("marked"), unlink("marked.too");
+}
+
+// A directory is written to when it comes to lie in another one.
+static void elsewhere(void) {
+    if (geteuid()) return;
+    int status = -1;
+    CHECK(mkdir("one", 0755) == 0 && mkdir("other", 0755) == 0 && mkdir("one/below", 0755) == 0 && mkdir("other/own", 0755) == 0);
+    CHECK(chown("one", SOMEBODY, SOMEBODY) == 0 && chown("other", SOMEBODY, SOMEBODY) == 0 && chown("other/own", SOMEBODY, SOMEBODY) == 0);
+    int one = open("one", O_RDONLY | O_DIRECTORY), other = open("other", O_RDONLY | O_DIRECTORY);
+    pid_t child = fork();
+    if (!child) {
+        wrong = setgroups(0, 0) || setresgid(SOMEBODY, SOMEBODY, SOMEBODY) || setresuid(SOMEBODY, SOMEBODY, SOMEBODY);
+        FAILS(renameat(one, "below", other, "below"), EACCES);
+        FAILS(renameat(one, "below", other, "own"), EACCES);
+        FAILS(syscall(SYS_renameat2, other, "own", one, "below", 2), EACCES);
+        CHECK(renameat(one, "below", one, "beside") == 0 && renameat(other, "own", one, "own") == 0);
+        _exit(wrong);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(renameat(one, "beside", other, "below") == 0 && unlinkat(other, "below", AT_REMOVEDIR) == 0 && unlinkat(one, "own", AT_REMOVEDIR) == 0);
+    CHECK(rmdir("one") == 0 && rmdir("other") == 0);
+    close(one), close(other);
+}
+
 int main(int count, char **arguments) {
     static const struct part parts[] = {{"locks", locks}, {"others", others}, {"places", places}, {"signals", signals},
-                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}};
+                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}, {"unmarked", unmarked}, {"elsewhere", elsewhere}};
     static const struct part apart[] = {{"crowd", crowd}};
+    if (count > 1 && !strcmp(arguments[1], "acts")) return whom();
     if (count > 1) PLAY(apart, count, arguments);
     PLAY(parts, count, arguments);
     return 0;

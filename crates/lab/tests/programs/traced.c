@@ -494,9 +494,42 @@ static void apart(void) {
     CHECK(waitpid(child, &status, 0) == child && status == SIGTERM);
 }
 
+// What is said of signals that wait is looked at, and they wait on.
+static void waiting(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        sigset_t all;
+        sigfillset(&all);
+        CHECK(ask(PTRACE_TRACEME, 0, 0, 0) == 0 && sigprocmask(SIG_BLOCK, &all, 0) == 0);
+        for (int i = 0; i < 3; i++) CHECK(sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = 10 + i}) == 0);
+        CHECK(syscall(SYS_tgkill, getpid(), getpid(), SIGUSR1) == 0);
+        raise(SIGSTOP);
+        _exit(wrong);
+    }
+    STOPS(child, SIGSTOP);
+    siginfo_t infos[4];
+    struct __ptrace_peeksiginfo_args asked = {.off = 1, .flags = PTRACE_PEEKSIGINFO_SHARED, .nr = 4};
+    CHECK(ask(PTRACE_PEEKSIGINFO, child, (unsigned long)&asked, infos) == 2);
+    CHECK(infos[0].si_signo == SIGRTMIN && infos[0].si_value.sival_int == 11 && infos[0].si_code == SI_QUEUE && infos[1].si_value.sival_int == 12);
+    asked.off = 3;
+    CHECK(ask(PTRACE_PEEKSIGINFO, child, (unsigned long)&asked, infos) == 0);
+    asked = (struct __ptrace_peeksiginfo_args){.flags = PTRACE_PEEKSIGINFO_SHARED, .nr = 2};
+    CHECK(ask(PTRACE_PEEKSIGINFO, child, (unsigned long)&asked, infos) == 2 && infos[0].si_value.sival_int == 10);
+    FAILS(ask(PTRACE_PEEKSIGINFO, child, (unsigned long)&asked, (void *)8), EFAULT);
+    FAILS(ask(PTRACE_PEEKSIGINFO, child, 8, infos), EFAULT);
+    asked.flags = 0;
+    CHECK(ask(PTRACE_PEEKSIGINFO, child, (unsigned long)&asked, infos) == 1 && infos[0].si_signo == SIGUSR1 && infos[0].si_code == SI_TKILL);
+    asked.flags = 2;
+    FAILS(ask(PTRACE_PEEKSIGINFO, child, (unsigned long)&asked, infos), EINVAL);
+    asked.flags = 0, asked.nr = -1;
+    FAILS(ask(PTRACE_PEEKSIGINFO, child, (unsigned long)&asked, infos), EINVAL);
+    int status = -1;
+    CHECK(ask(PTRACE_CONT, child, 0, 0) == 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int count, char **arguments) {
     if (count > 1 && !strcmp(arguments[1], "said")) return 12;
-    const struct part parts[] = {{"calls", calls}, {"memory", memory}, {"signals", signals}, {"steps", steps}, {"made", made}, {"others", others}, {"apart", apart}};
+    const struct part parts[] = {{"calls", calls}, {"memory", memory}, {"signals", signals}, {"steps", steps}, {"made", made}, {"others", others}, {"apart", apart}, {"waiting", waiting}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -180,7 +180,7 @@ fn who_looks_into_others_and_steers_them_sees_what_it_sees_on_the_host() {
     let scratch = Scratch::new("traced");
     let program = built("traced", &scratch);
     let host = Command::new(&program).output().expect("it runs");
-    let well = "calls: 0\nmemory: 0\nsignals: 0\nsteps: 0\nmade: 0\nothers: 0\napart: 0\n";
+    let well = "calls: 0\nmemory: 0\nsignals: 0\nsteps: 0\nmade: 0\nothers: 0\napart: 0\nwaiting: 0\n";
     assert_eq!(text(&host.stdout), well, "{}", text(&host.stderr));
     prints(&program, &["--memory", "64M"], well);
 }

@@ -289,7 +289,7 @@ pub fn call<M: Machine>(
         n::vfork => linux.clone_(thread, frame, &tasks::Clone::vfork()),
         n::clone => linux.clone_(thread, frame, &tasks::Clone::plain([a, b, c, d, e])),
         n::clone3 => {
-            let ask = linux.clone_arguments(a, b)?;
+            let ask = linux.clone_arguments(thread, a, b)?;
             linux.clone_(thread, frame, &ask)
         }
         n::execve => linux.execve(thread, frame, [HERE, a, b, c, 0]),
@@ -540,7 +540,8 @@ pub fn call<M: Machine>(
 impl<M: Machine> Linux<'_, M> {
     /// A system call of the program that runs here.
     pub fn syscall(&self, thread: &Arc<Thread>, frame: &mut Frame) -> Flow {
-        let mut number = frame.registers.error;
+        // The upper half of the register says nothing.
+        let mut number = u64::from(frame.registers.error as u32);
         let mut skips = false;
         if thread.traced.is() {
             frame.registers.rax = Errno::ENOSYS.register();
@@ -549,8 +550,8 @@ impl<M: Machine> Linux<'_, M> {
                     return self.leave(thread, frame, None);
                 }
                 // The tracer may have it make another call, or none.
-                number = frame.registers.error;
-                skips = number as i64 as i32 == -1;
+                number = u64::from(frame.registers.error as u32);
+                skips = number as i32 == -1;
             }
         }
         let mut answered = skips.then_some(frame.registers.rax);

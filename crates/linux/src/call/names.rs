@@ -56,13 +56,27 @@ impl<M: Machine> Linux<'_, M> {
         let (here, root) = thread.process.place.with(|place| (place.directory.clone(), place.root.clone()));
         let directory = from.unwrap_or(&here);
         let is_open = |process, number| self.opened_by(thread, process, number).is_ok();
+        let directory_open = |process, number| {
+            let open = self.opened_by(thread, process, number).ok()?;
+            open.inode().filter(|inode| inode.is_directory()).cloned()
+        };
         let (process, shown) =
             (thread.process.pid, |directory: &Inode, number| self.shown(directory, number));
         let owner = thread.process.owner.with(|owner| owner.clone());
         let may_search = |inode: &Inode| rights::allows(inode, rights::EXECUTE, &owner, false);
         let (root, thread) = (&root, thread.tid);
-        let (shown, is_open, may_search) = (&shown, &is_open, &may_search);
-        let from = path::From { root, directory, process, thread, shown, is_open, may_search, within };
+        let (shown, is_open, directory_open, may_search) = (&shown, &is_open, &directory_open, &may_search);
+        let from = path::From {
+            root,
+            directory,
+            process,
+            thread,
+            shown,
+            is_open,
+            directory_open,
+            may_search,
+            within,
+        };
         path::walk(&from, path, follow)
     }
 
@@ -375,6 +389,14 @@ impl<M: Machine> Linux<'_, M> {
                 None => self.may(thread, &place.directory, rights::WRITE | rights::EXECUTE)?,
             }
         }
+        // What is above a directory is written in it.
+        if !Arc::ptr_eq(&from.directory, &to.directory) {
+            let moves = [Some(&from), Some(&to).filter(|_| flags & EXCHANGE != 0)];
+            let moves = moves.into_iter().flatten().filter_map(|place| place.inode.as_ref());
+            for directory in moves.filter(|inode| inode.is_directory()) {
+                self.may(thread, directory, rights::WRITE)?;
+            }
+        }
         let moved = self.moving.with(|()| {
             if flags & EXCHANGE != 0 {
                 return from.directory.exchange(&from.name, &to.directory, &to.name).map(|()| None);
@@ -392,7 +414,8 @@ impl<M: Machine> Linux<'_, M> {
         for directory in [&from.directory, &to.directory] {
             directory.touch(now);
         }
-        for inode in moved.iter().chain(&from.inode) {
+        // What loses its name has others perhaps.
+        for inode in moved.iter().chain(&from.inode).chain(&to.inode) {
             inode.changed.store(now, Ordering::Relaxed);
         }
         Ok(0)

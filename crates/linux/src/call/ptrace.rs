@@ -14,7 +14,7 @@ use crate::layout::Pack;
 use crate::machine::Machine;
 use crate::process::{Memory, Thread};
 use crate::signal::{ALWAYS, Info, number};
-use crate::sync::key_of;
+use crate::sync::{Spin, key_of};
 use crate::trace::{Goes, Stop, Why, event, option};
 
 mod ask {
@@ -44,6 +44,7 @@ mod ask {
     pub const SEIZE: u64 = 0x4206;
     pub const INTERRUPT: u64 = 0x4207;
     pub const LISTEN: u64 = 0x4208;
+    pub const LOOK_AT_INFOS: u64 = 0x4209;
     pub const GET_MASK: u64 = 0x420a;
     pub const SET_MASK: u64 = 0x420b;
     pub const CALL_INFO: u64 = 0x420e;
@@ -323,6 +324,7 @@ impl<M: Machine> Linux<'_, M> {
                     Ok(0)
                 })
             }
+            ask::LOOK_AT_INFOS => self.look_at_infos(target, at, data),
             ask::GET_MASK | ask::SET_MASK if at != 8 => Err(Errno::EINVAL),
             ask::GET_MASK => {
                 self.machine.write_user(data, &target.mask.load(Ordering::SeqCst).to_le_bytes()).map(|()| 0)
@@ -347,6 +349,32 @@ impl<M: Machine> Linux<'_, M> {
             ask::GO_ON | ask::TO_CALL | ask::STEP | ask::DETACH => self.let_go(target, request, data),
             _ => Err(Errno::EIO),
         }
+    }
+
+    /// What is said of signals that wait, of the thread or of its process, which go on waiting: as many as there are, and as are wanted.
+    fn look_at_infos(&self, target: &Thread, asked: u64, mut to: u64) -> Answer {
+        const OF_PROCESS: u32 = 1;
+        let (first, flags, count) =
+            (self.load_long(asked)?, self.load_word(asked + 8)?, self.load_word(asked + 12)? as i32);
+        let count = usize::try_from(count).map_err(|_| Errno::EINVAL)?;
+        if flags & !OF_PROCESS != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        let copied = |infos: &Spin<Vec<Info>>| {
+            infos.with(|infos| infos.iter().skip(first).take(count).copied().collect::<Vec<_>>())
+        };
+        let infos = copied(if flags == OF_PROCESS { &target.process.infos } else { &target.infos });
+        let mut done = 0;
+        for info in &infos {
+            match self.machine.write_user(to, &said(info)) {
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+                Ok(()) => {}
+            }
+            (to, done) = (to + 128, done + 1);
+        }
+        Ok(done)
     }
 
     fn set_registers(&self, target: &Thread, set: u64, bytes: &[u8]) -> Answer {

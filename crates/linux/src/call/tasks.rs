@@ -13,9 +13,12 @@ mod wait;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use crate::capabilities::OWNS;
 use crate::errno::{Answer, Errno};
+use crate::exec::Named;
 use crate::frame::Frame;
 use crate::kernel::{AFTER_SIGNALS, Linux};
 use crate::machine::Machine;
@@ -24,7 +27,7 @@ use crate::process::{Memory, Process, Thread};
 use crate::signal::number;
 use crate::sync::{Mutex, Spin, key_of};
 use crate::trace::event;
-use crate::tree::Body;
+use crate::tree::{Body, Inode};
 
 mod flag {
     pub const MEMORY: u64 = 0x100;
@@ -48,7 +51,12 @@ mod flag {
     pub const DETACHED: u64 = 0x40_0000;
     /// Signal handlers back to usual.
     pub const CLEAR_HANDLERS: u64 = 0x1_0000_0000;
+    /// Into a group of which there is none here.
+    pub const INTO_GROUP: u64 = 0x2_0000_0000;
 }
+
+/// Above all numbers of processes, as `/proc/sys/kernel/pid_max` has it.
+const PID_MAX: i32 = 32768;
 
 /// What an area takes of the kernel's memory, at most.
 const BYTES_OF_AREA: u64 = 192;
@@ -99,7 +107,7 @@ impl Clone {
 }
 
 impl<M: Machine> Linux<'_, M> {
-    pub(crate) fn clone_arguments(&self, at: u64, bytes: u64) -> Result<Clone, Errno> {
+    pub(crate) fn clone_arguments(&self, thread: &Thread, at: u64, bytes: u64) -> Result<Clone, Errno> {
         /// Bytes of what may be said.
         const KNOWN: u64 = 88;
         if bytes > 4096 {
@@ -124,6 +132,13 @@ impl<M: Machine> Linux<'_, M> {
         {
             return Err(Errno::EINVAL);
         }
+        // Words that are not there say nothing.
+        let later = |index: u64| if bytes >= 8 * (index + 1) { word(index) } else { Ok(0) };
+        self.numbers_are_free(thread, later(8)?, later(9)?)?;
+        if flags & flag::INTO_GROUP != 0 {
+            let is_number = bytes >= KNOWN && i32::try_from(later(10)?).is_ok();
+            return Err(if is_number { Errno::EBADF } else { Errno::EINVAL });
+        }
         Ok(Clone {
             flags,
             stack: if stack == 0 { 0 } else { stack.wrapping_add(len) },
@@ -133,6 +148,23 @@ impl<M: Machine> Linux<'_, M> {
             tls: word(7)?,
             descriptor: word(1)?,
         })
+    }
+
+    /// Numbers that the new one is to have, one for each namespace. There is one of these, and nobody chooses here what its numbers are.
+    fn numbers_are_free(&self, thread: &Thread, at: u64, many: u64) -> Result<(), Errno> {
+        const RESTORES: u32 = 40;
+        match (at, many) {
+            (0, 0) => return Ok(()),
+            (0, _) | (_, 0) | (_, 2..) => return Err(Errno::EINVAL),
+            _ => {}
+        }
+        let number = self.load_word(at)?;
+        let may = thread.process.owner.with(|owner| owner.may(RESTORES) || owner.may(OWNS));
+        match number as i32 {
+            ..1 | PID_MAX.. => Err(Errno::EINVAL),
+            _ if may && self.process_with(number).is_some() => Err(Errno::EEXIST),
+            _ => Err(Errno::EPERM),
+        }
     }
 
     pub(crate) fn clone_(&self, thread: &Arc<Thread>, frame: &mut Frame, ask: &Clone) -> Answer {
@@ -319,6 +351,27 @@ impl<M: Machine> Linux<'_, M> {
         }
     }
 
+    /// A program that is named from a directory on, or by its descriptor alone: it is told so.
+    fn named(&self, thread: &Thread, from: u64, path: Vec<u8>, may_be_empty: bool) -> Result<Named, Errno> {
+        if path.starts_with(b"/") || from as u32 == super::HERE as u32 && !path.is_empty() {
+            return Ok(Named::by_path(path));
+        }
+        if path.is_empty() && !may_be_empty {
+            return Err(Errno::ENOENT);
+        }
+        let is_lost = thread.process.files.with(|files| files.close_on_exec(from).map(|closes| *closes))?;
+        let name = alloc::format!("/dev/fd/{}", from as u32).into_bytes();
+        let (path, name) = match path.is_empty() {
+            true => (name.clone(), name),
+            false => {
+                let open = self.open_file(thread, from)?;
+                let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };
+                ([crate::path::path_of(inode).as_slice(), &path].join(&b'/'), [name, path].join(&b'/'))
+            }
+        };
+        Ok(Named { path, name, is_lost })
+    }
+
     pub(crate) fn execve(
         &self,
         thread: &Arc<Thread>,
@@ -331,18 +384,10 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::EINVAL);
         }
         self.may_run_another(thread)?;
-        let mut path = self.load_path(path)?;
-        if path.is_empty() && flags & EMPTY_PATH != 0 {
-            path = alloc::format!("/dev/fd/{}", directory as u32).into_bytes();
-        } else if path.is_empty() {
-            return Err(Errno::ENOENT);
-        } else if !path.starts_with(b"/") && directory as u32 != super::HERE as u32 {
-            let open = self.open_file(thread, directory)?;
-            let Kind::Directory(inode) = &open.kind else { return Err(Errno::ENOTDIR) };
-            path = [crate::path::path_of(inode), path].join(&b'/');
-        }
+        let named = self.named(thread, directory, self.load_path(path)?, flags & EMPTY_PATH != 0)?;
+        let leads = |it: &Arc<Inode>| matches!(it.body, Body::Link(_));
         if flags & NO_FOLLOW != 0
-            && self.walk(thread, None, &path, false)?.inode.is_some_and(|it| matches!(it.body, Body::Link(_)))
+            && self.walk(thread, None, &named.path, false)?.inode.is_some_and(|it| leads(&it))
         {
             return Err(Errno::ELOOP);
         }
@@ -353,7 +398,7 @@ impl<M: Machine> Linux<'_, M> {
             return Err(Errno::ENOMEM);
         }
         let number = frame.registers.error;
-        self.exec(thread, frame, &path, arguments, environment)?;
+        self.exec(thread, frame, named, arguments, environment)?;
         self.stop_for_exec(thread, frame, number);
         Ok(0)
     }

@@ -81,11 +81,12 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let path = self.load_path(path)?;
         let flags = if flags & flag::PATH != 0 { flags & OF_PATH } else { flags };
-        if flags & flag::TEMPORARY == flag::TEMPORARY {
-            return self.open_temporary(thread, directory, &path, flags, rights);
-        }
+        // Neither a directory nor a file without a name is made with one.
         if flags & (flag::CREATE | flag::DIRECTORY) == flag::CREATE | flag::DIRECTORY {
             return Err(Errno::EINVAL);
+        }
+        if flags & flag::TEMPORARY == flag::TEMPORARY {
+            return self.open_temporary(thread, directory, &path, flags, rights);
         }
         // Whoever can have no more open makes nothing, and empties nothing.
         if thread.process.files.with(|files| files.is_full()) {

@@ -15,6 +15,12 @@ use crate::rights;
 use crate::tree::{Inode, mode, seal};
 use crate::watches::event;
 
+/// Runs as its owner, and as its group if that may run it.
+const AS_USER: u32 = 0o4000;
+const AS_GROUP: u32 = 0o2010;
+const RUNS: u32 = 0o10;
+const MARKS: u32 = 0o6000;
+
 impl<M: Machine> Linux<'_, M> {
     /// Whether a process may say whose a file is, and what may be done with it.
     pub(crate) fn owns(&self, thread: &Thread, inode: &Inode) -> Result<(), Errno> {
@@ -26,6 +32,24 @@ impl<M: Machine> Linux<'_, M> {
         if owns { Ok(()) } else { Err(Errno::EPERM) }
     }
 
+    /// A file that somebody writes to does not act as its owner any more, nor as its group, unless the writer may keep that.
+    pub(crate) fn drop_marks(&self, thread: &Thread, inode: &Inode) {
+        let rights = inode.mode.load(Ordering::Relaxed);
+        if rights & MARKS == 0 || inode.is_directory() {
+            return;
+        }
+        let group = inode.owner[1].load(Ordering::Relaxed);
+        let (may, in_it) = thread
+            .process
+            .owner
+            .with(|owner| (owner.may(KEEPS_MARKS), owner.groups[3] == group || owner.more.contains(&group)));
+        if !may {
+            // Without the group's right to run it, the mark is as good as the writer's own.
+            let of_group = if rights & RUNS != 0 || !in_it { MARKS & !AS_USER } else { 0 };
+            inode.mode.fetch_and(!(AS_USER | of_group), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn chown(
         &self,
         thread: &Thread,
@@ -34,12 +58,13 @@ impl<M: Machine> Linux<'_, M> {
         to: [u64; 2],
         flags: u64,
     ) -> Answer {
-        /// Runs as its owner, and as its group if that may run it.
-        const AS_USER: u32 = 0o4000;
-        const AS_GROUP: u32 = 0o2010;
         let set = |reached: &Reached| {
             let inode = &reached.inode;
-            self.owns(thread, inode)?;
+            let is_marked = !inode.is_directory() && inode.mode.load(Ordering::Relaxed) & MARKS != 0;
+            // Who asks for nothing may be anybody.
+            if is_marked || to.iter().any(|id| *id as u32 != u32::MAX) {
+                self.owns(thread, inode)?;
+            }
             let fits = |owner: &Owner| {
                 let (user, group) = (to[0] as u32, to[1] as u32);
                 let same = |which: usize, id: u32| {

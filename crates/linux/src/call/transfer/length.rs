@@ -86,6 +86,7 @@ impl<M: Machine> Linux<'_, M> {
         if len > self.file_len(file) {
             self.within_limit(thread, len - 1, 1)?;
         }
+        self.drop_marks(thread, inode);
         let now = self.file_len(file);
         let change = |seals| {
             let now = self.file_len(file);
@@ -163,6 +164,7 @@ impl<M: Machine> Linux<'_, M> {
         if mode & ZEROS != 0 && inode.is_in_memory() {
             return Err(Errno::EOPNOTSUPP);
         }
+        self.drop_marks(thread, inode);
         if mode & (HOLE | ZEROS) != 0 {
             self.punch(inode, at, bytes)?;
         }

@@ -234,6 +234,9 @@ impl<M: Machine> Linux<'_, M> {
     ) -> Answer {
         let file = inode.file().ok_or(Errno::EINVAL)?;
         let bytes = self.within_limit(thread, at, bytes)?;
+        if bytes > 0 {
+            self.drop_marks(thread, inode);
+        }
         let mut buffer = alloc::vec![0; self.piece().min(bytes as usize)];
         let mut done = 0;
         while done < bytes && !thread.is_dying() {
