@@ -378,10 +378,14 @@ fn what_is_asked_for_spaces_costs_a_part_alone_nothing() {
     };
     let least = of_the_whole(plain);
     let quiet = Policy::parse("quiet").expect("a policy");
-    for asked in [plain, Config { swap: true, shadows: true, ..plain }, Config { policy: quiet, ..plain }] {
+    let groups = Config { groups: 64, ..plain };
+    for asked in
+        [plain, Config { swap: true, shadows: true, ..plain }, Config { policy: quiet, ..plain }, groups]
+    {
         assert!(of_a_part(asked) <= least, "{} frames, {least} at least", of_a_part(asked));
     }
     assert!(of_the_whole(Config { swap: true, shadows: true, ..plain }) > least);
+    assert!(of_the_whole(groups) > least);
 }
 
 /// A part alone with this policy, all of memory and a kernel range, or why the machine is refused.

@@ -467,3 +467,37 @@ fn pages_move_to_whichever_zone_of_the_slower_node_has_room() {
         give_back(mm, second);
     });
 }
+
+/// Of a batch only some find room on the slower node. Their group is charged with those that moved once, and with the others as before.
+#[test]
+fn a_group_is_charged_as_before_where_the_room_is_for_some() {
+    at(&two_nodes(), &Config { groups: 1, ..swapping("linux") }, None, |mm| {
+        let host = mm.platform();
+        mm.swap().on(DEVICE, 512, 0).unwrap();
+        mm.frames().set_demotion(NEAR, Some(FAR)).unwrap();
+        let group = mm.create_group(100).unwrap();
+        let id = bound(mm, 16);
+        mm.space(id).set_group(Some(group)).unwrap();
+        write_all(mm, id, 16);
+        mm.drain_lru_batch();
+        let charged = |mm: &Mm<'_>| {
+            let usage = mm.group(group).usage().unwrap();
+            usage.charged - usage.stocked
+        };
+        let (before, wants) = (charged(mm), bound(mm, 8));
+        host.write(mm, wants, AT, 1).unwrap();
+        let (mut far, near): (Vec<_>, Vec<_>) =
+            take_free(mm).into_iter().partition(|frame| node_of(frame.first()) == FAR);
+        give_back(mm, far.split_off(far.len() - 3));
+        mm.space(id).advise(pages(AT, 16), Advice::Cold).unwrap();
+        for page in AT + 1..AT + 8 {
+            host.write(mm, wants, page, 1).unwrap();
+        }
+        let moved = counted(mm, Counter::PgDemoted);
+        assert!(moved > 0, "some found room");
+        give_back(mm, far);
+        give_back(mm, near);
+        assert!(charged(mm) <= before);
+        sound(mm);
+    });
+}

@@ -346,3 +346,19 @@ fn whoever_changes_a_space_that_ends_does_nothing_to_the_next() {
 fn whoever_advises_of_a_space_that_ends_does_nothing_to_the_next() {
     uses_of_a_space_that_ends(&SPACE_USES[9..]);
 }
+
+/// Handles name one life of a slot among more than 2^15: who comes 65,536 beginnings and ends later is another.
+#[test]
+fn a_group_of_long_ago_is_not_the_one_that_has_its_slot() {
+    let host = Host::new(Setup { frames: 512, ..Setup::default() });
+    host.run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let first = mm.create_group(1).unwrap();
+        mm.group(first).destroy().unwrap();
+        for _ in 1..1 << 15 {
+            mm.group(mm.create_group(1).unwrap()).destroy().unwrap();
+        }
+        let last = mm.create_group(1).unwrap();
+        assert_eq!(mm.group(first).usage().err(), Some(Error::NoSuchGroup));
+        assert!(first != last && mm.group(last).usage().is_ok());
+    });
+}

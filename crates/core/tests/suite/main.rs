@@ -38,6 +38,7 @@ mod demotion;
 mod documents;
 mod drain;
 mod drops;
+mod edges;
 mod emptied;
 mod ends;
 mod entries;

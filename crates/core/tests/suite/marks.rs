@@ -291,3 +291,13 @@ fn nothing_is_demoted_to_a_node_that_is_short() {
         end(mm, &[id], &[]);
     });
 }
+
+/// However much is to stay free, it is no more than a quarter of all memory.
+#[test]
+fn no_more_than_a_quarter_of_memory_stays_free() {
+    for min_free in [255, 256, 257, 800, u32::MAX] {
+        let host = Host::new(Setup { frames: 1024, ..Setup::default() });
+        let config = Config { min_free: Some(min_free), ..bare("linux") };
+        host.run(config, |mm| assert_eq!(machine::kept_free(mm), u64::from(min_free.min(256))));
+    }
+}

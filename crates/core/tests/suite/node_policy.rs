@@ -519,3 +519,29 @@ fn a_large_page_comes_of_any_node_that_is_named() {
         assert_eq!(node_of(mm, id, LARGE + 512), 0, "near where it is wanted, if that is so");
     });
 }
+
+/// A group pays for what it gets: where the nodes that a range is bound to have nothing, it is charged with nothing.
+#[test]
+fn a_group_is_not_charged_with_what_its_nodes_do_not_have() {
+    Host::new(four()).run(Config { groups: 1, ..bare("linux") }, |mm| {
+        let (host, group) = (mm.platform(), mm.create_group(100).unwrap());
+        let id = mapped(mm, 4);
+        mm.space(id).set_group(Some(group)).unwrap();
+        mm.space(id).set_node_policy(pages(AT, 4), NodePolicy::Bind(set(&[1]))).unwrap();
+        host.write(mm, id, AT, 1).unwrap();
+        let charged = |mm: &Mm<'_>| {
+            let usage = mm.group(group).usage().unwrap();
+            usage.charged - usage.stocked
+        };
+        let before = charged(mm);
+        let all = std::iter::from_fn(|| mm.frames().alloc(0, AllocFrom::NOW).ok());
+        let (far, near): (Vec<_>, Vec<_>) = all.partition(|block| (block.first().0 - BASE) / NODE == 1);
+        give_back(mm, near);
+        for page in AT + 1..AT + 4 {
+            assert_eq!(host.write(mm, id, page, 1), Err(Error::OutOfMemory));
+            assert_eq!(charged(mm), before);
+        }
+        give_back(mm, far);
+        assert_eq!(mm.validate().broken, None);
+    });
+}

@@ -100,3 +100,60 @@ fn a_batch_covers_nothing_that_another_defers_meanwhile() {
     deferred_in_the_middle("linux", false, flush);
     deferred_in_the_middle("linux+flush=broadcast", true, flush);
 }
+
+/// Whose entry was taken first may be the last to note that its flush is owed: what was taken since, and is owed too, is not forgotten for that. A CPU has
+/// come to the space in between, and its own flush is the newer one's.
+#[test]
+fn an_older_flush_that_is_noted_later_hides_no_newer_one() {
+    let setup = Setup { cpus: 4, frames: 512, ..Setup::default() };
+    let cases = at_every_touch(&setup, &bare("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let Place::Touch(n) = place else { unreachable!() };
+        let (file, id) = (mm.create_file(1025).unwrap(), mm.create_space().unwrap());
+        mm.space(id).map(pages(AT, 1025), shared(file), Prot::Read).unwrap();
+        mm.space(id).map(pages(OWN, 8), Backing::Anonymous, Prot::ReadWrite).unwrap();
+        let uses = |cpu, shown: &[u64]| {
+            host.on(cpu, || {
+                mm.space(id).switch_to().unwrap();
+                shown.iter().for_each(|&page| assert!(host.read(mm, id, page).is_ok()));
+                mm.drain_lru_batch();
+            });
+        };
+        uses(3, &SHOWN);
+        host.place();
+        let goes = |first, count| mm.space(id).advise(pages(first, count), Advice::PageOut).unwrap();
+        let there = |page| mm.space(id).lookup(PageNumber(page)).unwrap().is_present();
+        host.aside(
+            0,
+            || goes(SHOWN[0], 1),
+            |older| {
+                host.at_touch(0, n, stop);
+                host.resume_one(older);
+                uses(2, &SHOWN[1..]);
+                stop_before(mm, SHOWN[2]);
+                host.aside(
+                    1,
+                    || goes(SHOWN[1], 513),
+                    |newer| {
+                        let mut turns = 0;
+                        while there(SHOWN[1]) && host.resume_one(newer) {
+                            stop_before(mm, SHOWN[2]);
+                            // It may wait for what the other has.
+                            turns += 1;
+                            _ = turns > 8 && host.resume_one(older);
+                        }
+                        host.watch_nothing();
+                        while host.resume_one(older) {}
+                        host.all_placed();
+                        // Nothing of it was ever touched.
+                        host.on(3, || mm.space(id).protect(pages(OWN, 8), Prot::Read).unwrap());
+                        let gone = !there(SHOWN[1]);
+                        assert!(!gone || !host.caches(2, SHOWN[1]), "at {n}");
+                        gone
+                    },
+                )
+            },
+        )
+    });
+    assert!(cases.count(|&gone| gone) > 50);
+}

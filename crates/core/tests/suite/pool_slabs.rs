@@ -116,3 +116,22 @@ fn slabs_and_directories_that_nobody_needs_go_and_the_lowest_numbers_are_used_ag
         check(all - 2 - 50, 2, "all but those");
     });
 }
+
+/// Slabs that others may read go, and the directories that named them stay, for those that come next.
+#[test]
+fn directories_of_what_others_may_read_stay() {
+    const PER_SLAB: u64 = 32;
+    let host = Host::new(Setup { frames: 4096, ..Setup::default() });
+    host.run(bare("vanilla"), |mm| {
+        let id = mm.create_space().unwrap();
+        let all = (NAMED as u64 + 4) * PER_SLAB;
+        (0..all).for_each(|n| map(mm, id, n));
+        let full = pools(mm);
+        (1..all).for_each(|n| mm.space(id).unmap(pages(AT + 2 * n, 1)).unwrap());
+        let audit = mm.validate();
+        assert_eq!((audit.broken, audit.leaked), (None, 0));
+        assert!(full - audit.pools > NAMED as u64);
+        (1..all).for_each(|n| map(mm, id, n));
+        assert_eq!(pools(mm), full);
+    });
+}

@@ -9,7 +9,8 @@ use machine::swapping::{DEVICE, end, is_out, read, swapping, take_free, written}
 use machine::{Host, Mm, Setup, bare, give_back, pages, pcp, ticks};
 use quietmm::platform::Guarantees;
 use quietmm::{
-    Advice, AllocFrom, Backing, Config, Counter, Error, NodeId, PageNumber, Policy, Prot, Rule, SpaceId,
+    Advice, AllocFrom, Backing, Config, Counter, Entry, Error, NodeId, PageNumber, Policy, Prot, Rule,
+    SpaceId,
 };
 
 /// Pages that are reclaimed in most tests.
@@ -355,6 +356,31 @@ fn an_operation_on_what_no_cpu_has_cached_interrupts_nobody() {
         assert!(cost_of("quiet", true, operation) > 0, "{name}: it was used just now");
         assert!(cost_of("quiet+unmap=batch", false, operation) > 0, "{name}");
     }
+}
+
+/// What was idle for a while and is used again may be cached (INV-13): each page that goes is flushed, by itself too.
+#[test]
+fn what_is_used_again_after_a_sweep_is_flushed_page_by_page() {
+    at(&setup(2), &ticking(Config { scan_batch: 4, ..bare("quiet") }), None, |mm| {
+        let (id, _) = showing(mm, MANY, &[1]);
+        read_all(mm, id, 1, MANY);
+        let (host, held) = (mm.platform(), take_free(mm));
+        host.at_cond_resched(|mm| ticks(mm, &[1]));
+        look(mm);
+        give_back(mm, held);
+        let idle = |page: &u64| {
+            let entry = mm.space(id).lookup(PageNumber(*page)).unwrap();
+            entry.is_present() && !entry.has(Entry::ACCESSED)
+        };
+        let idle: Vec<u64> = (AT..AT + MANY).filter(idle).collect();
+        assert!(!idle.is_empty());
+        for page in idle {
+            host.on(1, || host.read(mm, id, page).unwrap());
+            mm.space(id).unmap(pages(page, 1)).unwrap();
+            assert!(!host.caches(1, page), "page {page:#x}");
+        }
+        assert_eq!(stale(mm), 0);
+    });
 }
 
 #[test]

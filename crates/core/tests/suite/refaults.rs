@@ -126,6 +126,25 @@ fn a_page_of_a_file_that_comes_back_soon_is_activated_and_one_that_comes_late_is
     assert_eq!(comes_back(0, 10), (1, 0), "nothing is active: there is nothing to compete with");
 }
 
+/// A page that is written as a whole is not read, and has come back all the same.
+#[test]
+fn a_page_that_went_and_is_written_whole_has_come_back() {
+    for part in [PAGE_SIZE as usize, 8] {
+        host().run(config(true), |mm| {
+            let file = mm.create_file(4).unwrap();
+            let content = vec![1; part];
+            assert_eq!(mm.file(file).write(PAGE_SIZE, &content), Ok(part));
+            mm.file(file).write_back().unwrap();
+            assert_eq!(counts(mm).0, 0);
+            squeeze(mm);
+            assert_eq!(mm.file(file).cached_pages(), Ok(0));
+            assert_eq!(mm.file(file).write(PAGE_SIZE, &content), Ok(part));
+            assert_eq!(counts(mm).0, 1, "{part} bytes");
+            sound(mm);
+        });
+    }
+}
+
 #[test]
 fn a_page_of_a_group_competes_with_what_is_active_of_that_group() {
     assert_eq!(comes_back_in(100, 10, 1), (1, 0), "what is active is of no group, or of another");

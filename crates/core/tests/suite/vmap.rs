@@ -70,11 +70,13 @@ fn a_kernel_range_must_lie_in_the_upper_half() {
         let made = host.make(config).map(|_| ());
         assert!(matches!(made, Err(Error::BadSetting(_))), "{range:?}: {made:?}");
     }
-    for shards in [0, 4097] {
-        let config = Config { vmap_shards: Some(shards), ..kernel("linux", 4096) };
+    for (shards, pages) in [(0, 4096), (4097, 8192), (9, 8)] {
+        let config = Config { vmap_shards: Some(shards), ..kernel("linux", pages) };
         let made = host.make(config).map(|_| ());
         assert!(matches!(made, Err(Error::BadSetting(_))), "{shards} shards: {made:?}");
     }
+    let each_a_page = Config { vmap_shards: Some(8), ..kernel("linux", 8) };
+    assert_eq!(host.make(each_a_page).map(|_| ()), Ok(()));
 }
 
 #[test]

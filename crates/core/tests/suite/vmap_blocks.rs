@@ -269,3 +269,24 @@ fn a_block_that_is_partly_in_use_keeps_what_is_free() {
         free(mm, list);
     });
 }
+
+/// Wherever in a block there is room again, whoever maps next finds it, and makes no other block.
+#[test]
+fn room_in_any_word_of_a_block_is_found_again() {
+    // 1024 pages of a block by 64 of a word.
+    const WORDS: usize = 16;
+    for word in [0, 1, 9, WORDS - 1] {
+        host(1).run(kernel("linux", 1 << 16), |mm| {
+            let list = frames(mm, 64);
+            let mut maps: Vec<_> = (0..WORDS).map(|_| mm.vmap().map_ram(&list, RW).unwrap()).collect();
+            mm.vmap().unmap_ram(maps[word]).unwrap();
+            mm.vmap().unmap_aliases().unwrap();
+            let again = mm.vmap().map_ram(&list, RW).unwrap();
+            assert_eq!(again, maps[word], "word {word}");
+            maps[word] = again;
+            maps.into_iter().for_each(|range| mm.vmap().unmap_ram(range).unwrap());
+            mm.vmap().unmap_aliases().unwrap();
+            free(mm, list);
+        });
+    }
+}
