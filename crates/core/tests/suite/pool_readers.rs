@@ -112,6 +112,53 @@ fn nobody_finds_a_slab_that_goes() {
     }
 }
 
+/// CPU 0 gives the last slot of a slab back, and CPU 1 looks somewhere else once, at any step of that, while CPU 2 looks, or while nobody does. Returns how many
+/// frames slots gave back in each case.
+fn gives_back_while_one_comes_and_goes(somebody_looks: bool) -> Vec<u64> {
+    let setup = Setup { cpus: 4, frames: 1024, ..Setup::default() };
+    let config = Config { lru_batch: 1, ..swapping("linux+unmap=per-page") };
+    let cases = at_every_touch(&setup, &config, None, |mm, place| {
+        let host = mm.platform();
+        mm.swap().on(0, 512, 0).unwrap();
+        let id = anonymous(mm, 2);
+        host.on(3, || {
+            mm.space(id).switch_to().unwrap();
+            assert_eq!(host.read(mm, id, AT), Ok(AT));
+        });
+        let many = one_of_many(mm);
+        // While another holds the VMAs it looks for the one that it remembers, and for nothing else.
+        let touch = || mm.space(many).fault(PageNumber(MANY + 2000).addr(), UserAccess::Read);
+        host.on(1, touch).unwrap();
+        let before = mm.validate().pools;
+        // It answers nobody: CPU 2 stands where it looks.
+        host.on(3, || assert!(host.irqs_off()));
+        host.place();
+        let look = || mm.space(id).advise(pages(AT, 1), Advice::PageOut).unwrap();
+        host.aside(2, look, |looks| {
+            if !somebody_looks {
+                host.on(3, || host.irqs_on());
+            }
+            assert_eq!(host.resume_one(looks), somebody_looks);
+            race(mm, place, || unmap(mm, many, 0), || touch().unwrap());
+            host.on(3, || host.irqs_on());
+        });
+        let audit = mm.validate();
+        assert_eq!(audit.broken, None);
+        before - audit.pools
+    });
+    cases.results
+}
+
+/// Whoever is counted as one who has left, and not as one who has come, is not taken for another who still looks.
+#[test]
+fn who_comes_and_goes_hides_nobody_who_looks() {
+    let gone = gives_back_while_one_comes_and_goes(true);
+    assert!(gone.len() > 50 && gone.iter().all(|&frames| frames == 0), "{gone:?}");
+    // The control: where nobody looks they go, but for those cases where the other one comes just then.
+    let gone = gives_back_while_one_comes_and_goes(false);
+    assert!(gone.iter().filter(|&&frames| frames > 0).count() > 50, "{gone:?}");
+}
+
 /// Slabs that a directory names.
 const NAMED: u64 = 1024;
 
