@@ -11,6 +11,7 @@ use crate::archive;
 use crate::connections::Table;
 use crate::kernel::{Kept, Linux, PROGRAM};
 use crate::machine::Machine;
+use crate::process::MOST_THREADS;
 use crate::procfs::OF_PROC;
 use crate::socket::kind;
 use crate::tree::{Body, Device, Inode, Made, mode};
@@ -134,7 +135,7 @@ impl<M: Machine> Linux<'_, M> {
             ("proc/sys/net/ipv4", "ip_local_port_range", Made::Fixed("32768\t60999\n")),
             ("proc/sys/kernel", "pid_max", Made::Number(32768)),
             ("proc/sys/fs", "dir-notify-enable", Made::Number(1)),
-            ("proc/sys/kernel", "threads-max", Made::Number(32768)),
+            ("proc/sys/kernel", "threads-max", Made::Number(MOST_THREADS)),
             ("proc/sys/kernel", "ngroups_max", Made::Number(65536)),
             ("proc/sys/kernel", "cap_last_cap", Made::Number(40)),
             ("proc/sys/kernel", "randomize_va_space", Made::Number(0)),

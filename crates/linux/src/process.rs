@@ -209,17 +209,30 @@ pub(crate) mod limit {
     pub const FILES: usize = 7;
     pub const LOCKED: usize = 8;
     pub const SPACE: usize = 9;
+    /// Signals that wait, and bytes of queues of messages.
+    pub const WAITING: usize = 11;
+    pub const MESSAGES: usize = 12;
     /// How far before others: 20 less than the number, and by how much in real time.
     pub const NICE: usize = 13;
     pub const REAL_TIME: usize = 14;
 }
 
+/// Threads that there may be, as programs are told.
+pub(crate) const MOST_THREADS: u64 = 32_768;
+
 /// Bytes that a program may lock, as Linux has it of those that may not lock all; and, here, that it may be allowed to.
 pub(crate) const MOST_LOCKED: u64 = 8 << 20;
+
+/// Bytes that all queues of messages of a user take, at most.
+const MOST_MESSAGES: u64 = 819_200;
 
 /// Those of the first program.
 pub(crate) fn first_limits() -> Limits {
     let mut limits = [[u64::MAX; 2]; 16];
+    // Half of all, as Linux has it.
+    limits[limit::THREADS] = [MOST_THREADS / 2; 2];
+    limits[limit::WAITING] = limits[limit::THREADS];
+    limits[limit::MESSAGES] = [MOST_MESSAGES; 2];
     limits[limit::STACK][0] = crate::exec::STACK;
     limits[limit::CORE][0] = 0;
     limits[limit::LOCKED] = [MOST_LOCKED; 2];

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -113,6 +114,28 @@ static void mailboxes(void) {
     CHECK(mq_unlink("/quietmm") == 0);
     FAILS(mq_unlink("/quietmm"), ENOENT);
     CHECK(mq_receive(q, text, sizeof text, NULL) == 1 && mq_close(q) == 0);
+}
+
+// What the queues of a user take, counted as if they were full (`RLIMIT_MSGQUEUE`).
+static void room_for_mailboxes(void) {
+    struct rlimit limit, two = {2 * 4 * (1024 + 96), 2 * 4 * (1024 + 96)};
+    struct mq_attr small = {.mq_maxmsg = 4, .mq_msgsize = 1024};
+    CHECK(getrlimit(RLIMIT_MSGQUEUE, &limit) == 0);
+    if (fork() == 0) {
+        // Whatever other queues root has are not this user's.
+        CHECK(setresuid(4242, 4242, 4242) == 0 && setrlimit(RLIMIT_MSGQUEUE, &two) == 0);
+        mqd_t one = mq_open("/quietmm-1", O_RDWR | O_CREAT | O_EXCL, 0600, &small);
+        mqd_t other = mq_open("/quietmm-2", O_RDWR | O_CREAT | O_EXCL, 0600, &small);
+        CHECK(one >= 0 && other >= 0);
+        FAILS(mq_open("/quietmm-3", O_RDWR | O_CREAT, 0600, &small), EMFILE);
+        CHECK(mq_open("/quietmm-2", O_RDONLY) >= 0);
+        CHECK(close(one) == 0 && mq_unlink("/quietmm-1") == 0);
+        CHECK(mq_open("/quietmm-3", O_RDWR | O_CREAT, 0600, &small) >= 0);
+        CHECK(mq_unlink("/quietmm-2") == 0 && mq_unlink("/quietmm-3") == 0);
+        _exit(0);
+    }
+    int how;
+    CHECK(wait(&how) > 0 && how == 0);
 }
 
 static long submit(aio_context_t context, long count, struct iocb **list) { return syscall(SYS_io_submit, context, count, list); }
@@ -266,7 +289,7 @@ static void ports(void) {
 }
 
 int main(int count, char **arguments) {
-    const struct part parts[] = {{"mailboxes", mailboxes}, {"requests", requests}, {"network", network}, {"ports", ports}};
+    const struct part parts[] = {{"mailboxes", mailboxes}, {"room for mailboxes", room_for_mailboxes}, {"requests", requests}, {"network", network}, {"ports", ports}};
     PLAY(parts, count, arguments);
     return 0;
 }

@@ -158,7 +158,7 @@ fn queues_requests_and_what_the_network_says_of_itself_are_as_on_the_host() {
     let program = built("queues", &scratch);
     let host = Command::new(&program).current_dir(&scratch.0).output().expect("it runs");
     // Whoever may not have queues of messages on this host hears that there; here all parts end well.
-    let well = "mailboxes: 0\nrequests: 0\nnetwork: 0\nports: 0\n";
+    let well = "mailboxes: 0\nroom for mailboxes: 0\nrequests: 0\nnetwork: 0\nports: 0\n";
     assert_eq!(text(&host.stdout), well, "{}", text(&host.stderr));
     prints(&program, &["--memory", "64M"], well);
 }

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::mailbox::{Hears, MOST_URGENT, Mailbox};
 use crate::numbered::Rights;
 use crate::open::{Kind, Open, flag};
-use crate::process::Thread;
+use crate::process::{Thread, limit};
 use crate::rights::{READ, WRITE};
 use crate::signal::{Info, number};
 use crate::socket::Sender;
@@ -20,8 +20,8 @@ use crate::sync::key_of;
 /// Messages that fit, and bytes of each: unless it is said, and at most.
 const USUAL: (usize, usize) = (10, 8192);
 const MOST: (u64, u64) = (65_536, 16 << 20);
-/// Bytes of all messages of a queue, as far as a program may ask.
-const MOST_BYTES: u64 = 819_200;
+/// What a message takes besides its bytes, as Linux counts it.
+const BESIDE: usize = 96;
 /// Queues that there may be.
 const MOST_QUEUES: usize = 256;
 /// The reason that a signal gives.
@@ -29,6 +29,11 @@ const BY_MESSAGE: i32 = -3;
 /// Bytes by which the C library hears of a message, of which the last says what has happened.
 const COOKIE: usize = 32;
 const HAS_COME: u8 = 1;
+
+/// What a queue takes of its user's limit (`RLIMIT_MSGQUEUE`): all that fits, whether it is there or not.
+fn bytes_of((count, bytes): (usize, usize)) -> u64 {
+    (count * (bytes + BESIDE)) as u64
+}
 
 impl<M: Machine> Linux<'_, M> {
     fn mailbox_of(&self, thread: &Thread, number: u64) -> Result<(Arc<Open>, Arc<Mailbox>), Errno> {
@@ -73,13 +78,11 @@ impl<M: Machine> Linux<'_, M> {
                         if !(1..=MOST.0).contains(&count) || !(1..=MOST.1).contains(&bytes) {
                             return Err(Errno::EINVAL);
                         }
-                        if count * bytes > MOST_BYTES {
-                            return Err(Errno::EMFILE);
-                        }
                         (count as usize, bytes as usize)
                     }
                 };
                 let rights = Rights::made(&who, self.umask(thread, mode as u32).into());
+                let room = thread.process.limits.with(|limits| limits[limit::MESSAGES][0]);
                 self.mailboxes.with(|all| {
                     if all.len() >= MOST_QUEUES {
                         return Err(Errno::ENOSPC);
@@ -88,10 +91,17 @@ impl<M: Machine> Linux<'_, M> {
                     if exclusive && all.contains_key(&name) {
                         return Err(Errno::EEXIST);
                     }
-                    Ok(all
-                        .entry(name.clone())
-                        .or_insert_with(|| Arc::new(Mailbox::new(most, rights)))
-                        .clone())
+                    if let Some(made) = all.get(&name) {
+                        return Ok(made.clone());
+                    }
+                    let its = all.values().filter(|other| other.rights.maker[0] == rights.maker[0]);
+                    let taken = its.map(|other| bytes_of(other.most)).sum::<u64>();
+                    if taken + bytes_of(most) > room {
+                        return Err(Errno::EMFILE);
+                    }
+                    let made = Arc::new(Mailbox::new(most, rights));
+                    all.insert(name.clone(), made.clone());
+                    Ok(made)
                 })?
             }
         };
