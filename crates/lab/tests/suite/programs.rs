@@ -327,12 +327,12 @@ fn told(ran: &Output, name: &str) -> u64 {
 #[ignore = "boots machines: scripts/test-metal"]
 fn memory_that_is_short_goes_to_swap_and_comes_back() {
     let scratch = Scratch::new("swap");
-    let program = format!("{} swap 28", built("short", &scratch));
+    let program = format!("{} swap 20", built("short", &scratch));
     for (cpus, policy) in [("1", "linux"), ("4", "quiet")] {
         let machine = ["--cpus", cpus, "--memory", "24M", "--swap", "64M", "--policies", policy];
         let ran = boot(&program, &machine);
         assert_eq!(text(&ran.stdout), "swap: 0 wrong\n", "{cpus} CPUs, {policy}: {}", text(&ran.stderr));
-        // More than 28 MiB are written, each page several times, and 12 MiB at most are in memory.
+        // 20 MiB are written, each page several times, and 12 MiB at most are in memory.
         assert!(told(&ran, " swapped out") > 2000, "{}", text(&ran.stderr));
         assert!(told(&ran, " swapped in") > 2000, "{}", text(&ran.stderr));
     }
