@@ -345,6 +345,32 @@ fn what_is_locked_and_moves_while_its_space_is_changed_stays() {
     assert!(cases.count(|&moved| moved) > 20);
 }
 
+/// The same while its space looks there for pages that are to move, and finds none. Each of the two waits for the table's lock in turn: so one looks for the entry that
+/// names the page's slot right after the other has come by it.
+#[test]
+fn what_is_locked_and_moves_while_its_space_moves_pages_there_stays() {
+    let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
+    let cases = at_every_touch(&two_nodes(2), &swapping("linux"), None, |mm, place| {
+        let id = written(mm, 512, 1);
+        mm.space(id).lock(pages(AT, 1)).unwrap();
+        let child = mm.space(id).fork().unwrap();
+        mm.drain_lru_batches();
+        let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
+        let before = frame(id);
+        let here = u16::from(before.0 >= SECOND);
+        let looks = || assert_eq!(mm.space(id).migrate(pages(AT, 1), NodeId(here)), Ok(0));
+        race(mm, place, looks, || {
+            mm.space(child).migrate_all(pages(AT, 1), anywhere, NodeId(1 - here)).unwrap();
+        });
+        assert!(mm.space(id).lookup(PageNumber(AT)).unwrap().is_present(), "{place:?}");
+        let moved = frame(id) != before;
+        sound(mm);
+        end(mm, &[id, child], &[machine::swapping::DEVICE]);
+        moved
+    });
+    assert!(cases.count(|&moved| moved) > 20);
+}
+
 /// The same where it is locked in two spaces, and both are changed at that moment.
 #[test]
 fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() {
