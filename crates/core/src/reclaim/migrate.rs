@@ -16,6 +16,7 @@ use core::cell::Cell;
 
 use crate::Manager;
 use crate::addr::{FrameNumber, NodeId, NodeSet};
+use crate::error::Error;
 use crate::event::{Event, FlushReason};
 use crate::group::Payer;
 use crate::kind::Kind;
@@ -133,8 +134,10 @@ fn move_all<P: Platform>(mm: &Manager<'_, P>, pages: &[FrameNumber], to: Destina
     for &n in back.as_slice() {
         // Before reclaim finds it: in a locked range it is there again when this returns.
         while let Some((id, page)) = rmap::missed_lock(mm, n) {
-            if mm.swap_in_at(id, page, Payer::Within).is_err() {
-                break;
+            match mm.swap_in_at(id, page, Payer::Within) {
+                // It may have gone since it was found: others may be left.
+                Ok(()) | Err(Error::NoSuchSpace | Error::NotMapped(_)) => {}
+                Err(_) => break,
             }
         }
     }

@@ -57,8 +57,8 @@ pub(crate) fn map_again<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) {
     });
 }
 
-/// Where a locked range shows an anonymous page, and its entry names the slot of that all the same: when the page came back its space was being changed. A
-/// moment's truth. The caller holds the page. May wait.
+/// Where a locked range shows an anonymous page, and its entry names the slot of that all the same: when the page came back its space was being changed. What is
+/// being unmapped, or has ended, wants it no more. A moment's truth. The caller holds the page. May wait.
 pub(crate) fn missed_lock<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> Option<(SpaceId, PageNumber)> {
     let (p, frame) = (mm.platform(), mm.memmap().get(n));
     if mm.root.locks.load(Ordering::Relaxed) == 0 {
@@ -76,7 +76,8 @@ pub(crate) fn missed_lock<P: Platform>(mm: &Manager<'_, P>, n: FrameNumber) -> O
             Way::Small(leaf) => leaf.lock(mm).read(page).swap_slot() == Some(slot),
             _ => false,
         };
-        if mm.stays(vma) && names(table::find(mm, space.root(p), page)) {
+        let goes = || vma.is_leaving(p) || !space.goes_on(p);
+        if mm.stays(vma) && !goes() && names(table::find(mm, space.root(p), page)) {
             found = Some((space.id(p, space_slot), page));
             return ControlFlow::Break(());
         }

@@ -199,14 +199,9 @@ impl<'p, P: Platform> Manager<'p, P> {
             space,
             range,
             (work, cost::FRAME),
-            || (),
+            // Those that name swap slots stay: whoever has moved a page of a locked range looks for them there (`rmap::missed_lock`).
+            (Entry::is_taken, || ()),
             |page, entry| {
-                if entry.is_swapped() {
-                    if let Way::Small(leaf) = table::find(mm, space.root(p), page) {
-                        leaf.lock(mm).write(page, entry);
-                    }
-                    return;
-                }
                 let old = entry.frame();
                 let new = mm.copy_of(old, moves, || match moves {
                     Moves::To(..) => NodeSet::ALL,
@@ -264,8 +259,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         let there = |page: PageNumber| PageNumber(page.0 - from.start.0 + to.0);
         while let Some((handle, vma)) = mm.vma_inside(space, from) {
             let together = || mm.lock_rmap(vma);
+            let goes = |entry: Entry| entry.is_taken() || entry.is_swapped();
             let units = cost::ENTRY;
-            mm.carry(space, vma.range(p), (work, units), together, |page, entry| {
+            mm.carry(space, vma.range(p), (work, units), (goes, together), |page, entry| {
                 let new = there(page);
                 let moved =
                     if entry.is_taken() { mm.without_stale_write(vma, entry.restored()) } else { entry };
@@ -350,7 +346,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.vma_from(space, range.start).filter(|(_, vma)| range.covers(vma.range(self.platform())))
     }
 
-    /// Takes the taken entries of a range out of their tables, and those that name swap slots, a few at a time, and hands on
+    /// Takes those entries of a range that are to go out of their tables, a few at a time, and hands on
     /// each with no spin lock held. Counts `units` for each. What `together` returns is held but where this gives way,
     /// and then no entry is on its way.
     fn carry<G>(
@@ -358,7 +354,7 @@ impl<'p, P: Platform> Manager<'p, P> {
         space: &SpaceState,
         range: PageRange,
         (work, units): (&mut Work<'_, 'p, P>, u32),
-        together: impl Fn() -> G,
+        (goes, together): (impl Fn(Entry) -> bool, impl Fn() -> G),
         mut put: impl FnMut(PageNumber, Entry),
     ) {
         let mut page = range.start;
@@ -373,7 +369,7 @@ impl<'p, P: Platform> Manager<'p, P> {
                     let locked = leaf.lock(self);
                     while page < end && carried.len < TOGETHER {
                         let entry = locked.read(page);
-                        if entry.is_taken() || entry.is_swapped() {
+                        if goes(entry) {
                             locked.write(page, Entry::NONE);
                             carried.entries[carried.len] = (page, entry);
                             carried.len += 1;

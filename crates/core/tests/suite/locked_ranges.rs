@@ -345,6 +345,32 @@ fn what_is_locked_and_moves_while_its_space_is_changed_stays() {
     assert!(cases.count(|&moved| moved) > 20);
 }
 
+/// The same while its space looks there for pages that are to move, and finds none. Each of the two waits for the table's lock in turn: so one looks for the entry that
+/// names the page's slot right after the other has come by it.
+#[test]
+fn what_is_locked_and_moves_while_its_space_moves_pages_there_stays() {
+    let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
+    let cases = at_every_touch(&two_nodes(2), &swapping("linux"), None, |mm, place| {
+        let id = written(mm, 512, 1);
+        mm.space(id).lock(pages(AT, 1)).unwrap();
+        let child = mm.space(id).fork().unwrap();
+        mm.drain_lru_batches();
+        let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
+        let before = frame(id);
+        let here = u16::from(before.0 >= SECOND);
+        let looks = || assert_eq!(mm.space(id).migrate(pages(AT, 1), NodeId(here)), Ok(0));
+        race(mm, place, looks, || {
+            mm.space(child).migrate_all(pages(AT, 1), anywhere, NodeId(1 - here)).unwrap();
+        });
+        assert!(mm.space(id).lookup(PageNumber(AT)).unwrap().is_present(), "{place:?}");
+        let moved = frame(id) != before;
+        sound(mm);
+        end(mm, &[id, child], &[machine::swapping::DEVICE]);
+        moved
+    });
+    assert!(cases.count(|&moved| moved) > 20);
+}
+
 /// The same where it is locked in two spaces, and both are changed at that moment.
 #[test]
 fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() {
@@ -376,6 +402,47 @@ fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() 
         let moved = frame(id) != before;
         sound(mm);
         end(mm, &[id, child, third], &[machine::swapping::DEVICE]);
+        moved
+    });
+    assert!(cases.count(|&moved| moved) > 20);
+}
+
+/// The same where the first of the two ends at that moment: nothing comes back there, and the other has its page.
+#[test]
+fn what_is_locked_in_a_space_that_ends_and_in_one_that_is_changed_while_it_moves_stays() {
+    /// A touch of an end at which the space has ended, and all is mapped there still.
+    const ENDED: u32 = 60;
+    let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
+    let setup = two_nodes(3);
+    let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
+        let host = mm.platform();
+        let id = written(mm, 512, 4);
+        mm.space(id).lock(pages(AT, 1)).unwrap();
+        let [child, third] = [0; 2].map(|_| mm.space(id).fork().unwrap());
+        mm.space(child).lock_on_fault(pages(AT, 1)).unwrap();
+        mm.drain_lru_batches();
+        mm.unload();
+        let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
+        let before = frame(child);
+        let to = NodeId(u16::from(before.0 < SECOND));
+        let changes = || mm.space(child).protect(pages(AT + 2, 1), Prot::Read).unwrap();
+        host.place();
+        host.aside(
+            2,
+            || mm.space(id).destroy().unwrap(),
+            |other| {
+                host.at_touch(2, ENDED, |mm| mm.platform().stop());
+                assert!(host.resume_one(other), "it is not through");
+                assert_eq!(mm.space(id).flush(), Err(Error::NoSuchSpace), "it has ended");
+                race(mm, every_third(place), changes, || {
+                    mm.space(third).migrate_all(pages(AT, 1), anywhere, to).unwrap();
+                });
+            },
+        );
+        assert!(mm.space(child).lookup(PageNumber(AT)).unwrap().is_present(), "{place:?}");
+        let moved = frame(child) != before;
+        sound(mm);
+        end(mm, &[child, third], &[machine::swapping::DEVICE]);
         moved
     });
     assert!(cases.count(|&moved| moved) > 20);
