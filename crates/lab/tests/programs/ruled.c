@@ -364,6 +364,22 @@ static void shown(void) {
     close(on[0]), close(on[1]), close(up[0]);
 }
 
+static int rights_of(int file) {
+    char path[64];
+    struct stat is;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    return file >= 0 && lstat(path, &is) == 0 && S_ISLNK(is.st_mode) ? (int)(is.st_mode & 07777) : -1;
+}
+
+// Links to what is open say by their rights for what it is open.
+static void ways(void) {
+    int files[] = {open("way", O_RDWR | O_CREAT, 0644), open("way", O_RDONLY), open("way", O_WRONLY), open("way", O_PATH), open(".", O_RDONLY)}, ends[2];
+    const int rights[] = {0700, 0500, 0300, 0, 0500};
+    for (int i = 0; i < 5; i++) CHECK(rights_of(files[i]) == rights[i] && close(files[i]) == 0);
+    CHECK(pipe(ends) == 0 && rights_of(ends[0]) == 0500 && rights_of(ends[1]) == 0300);
+    close(ends[0]), close(ends[1]), unlink("way");
+}
+
 enum { AS_USER = 1, AS_GROUP = 2, SECURE = 4 };
 static int whom(void) {
     uid_t users[3];
@@ -455,7 +471,7 @@ static void elsewhere(void) {
 
 int main(int count, char **arguments) {
     static const struct part parts[] = {{"locks", locks}, {"others", others}, {"places", places}, {"signals", signals},
-                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}, {"unmarked", unmarked}, {"elsewhere", elsewhere}, {"shown", shown}};
+                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}, {"unmarked", unmarked}, {"elsewhere", elsewhere}, {"shown", shown}, {"ways", ways}};
     static const struct part apart[] = {{"crowd", crowd}};
     if (count > 1 && !strcmp(arguments[1], "acts")) return whom();
     if (count > 1) PLAY(apart, count, arguments);
