@@ -145,6 +145,23 @@ fn namespaces(number: u32, proc: &Arc<Inode>) -> (Vec<u8>, Arc<Inode>) {
     (b"ns".to_vec(), Inode::made(at(SPACES), proc, all))
 }
 
+/// The directory of a process or a thread belongs to whom it acts as, and so does all in it. If others may not look into the process, root has
+/// all but directories that are open to everybody.
+fn owned(process: &Process, number: u64, proc: &Arc<Inode>, below: Vec<(Vec<u8>, Arc<Inode>)>) -> Arc<Inode> {
+    let whose = process.owner.with(|owner| [owner.users[1], owner.groups[1]]);
+    let is_open = process.said.open.load(Ordering::Relaxed);
+    let give = |inode: &Inode| {
+        let is_for_all = inode.mode.load(Ordering::Relaxed) == mode::DIRECTORY | 0o555;
+        if is_open || is_for_all {
+            inode.owner.iter().zip(whose).for_each(|(owner, id)| owner.store(id, Ordering::Relaxed));
+        }
+    };
+    below.iter().for_each(|(_, inode)| give(inode));
+    let made = Inode::made(number, proc, below);
+    give(&made);
+    made
+}
+
 /// CPUs that a set has, as `/proc` lists them: `0-3,5`.
 fn listed(cpus: u32, has: impl Fn(u32) -> bool) -> String {
     let mut out = String::new();
@@ -195,12 +212,12 @@ impl<M: Machine> Linux<'_, M> {
             self.tids_behind(pid, number.checked_sub(1)?, 1).first().filter(|tid| **tid == number)?;
             let mut below = self.shown_of(number, pid, Some(number), &links);
             below.push(namespaces(number, &proc));
-            return Some(Inode::made(SHOWN | u64::from(number) << 8 | THREAD, &proc, below));
+            return Some(owned(&process, SHOWN | u64::from(number) << 8 | THREAD, &proc, below));
         }
         let mut all = self.shown_of(pid, pid, None, &links);
         all.push(namespaces(pid, &proc));
         all.push((b"task".to_vec(), Inode::made(SHOWN | u64::from(pid) << 8 | THREADS, &proc, Vec::new())));
-        Some(Inode::made(SHOWN | u64::from(pid) << 8, &proc, all))
+        Some(owned(&process, SHOWN | u64::from(pid) << 8, &proc, all))
     }
 
     /// Threads of a process behind one, up to so many, in order.

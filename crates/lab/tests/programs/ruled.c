@@ -333,6 +333,53 @@ static int acts(int program, int mode, int bound) {
     return WEXITSTATUS(status);
 }
 
+static int belongs(pid_t process, const char *below, uid_t user, gid_t group) {
+    char path[64];
+    struct stat is;
+    snprintf(path, sizeof path, "/proc/%d/%s", process, below);
+    return lstat(path, &is) == 0 && is.st_uid == user && is.st_gid == group;
+}
+
+// What is below /proc of a process belongs to whom it acts as; if nobody may look into it, only directories that are open to all do.
+static void shown(void) {
+    int on[2], up[2], status = -1;
+    char byte;
+    if (geteuid()) return;
+    CHECK(pipe(on) == 0 && pipe(up) == 0);
+    pid_t child = fork();
+    if (!child) {
+        close(on[1]);
+        if (setresgid(SOMEBODY, NOBODY, SOMEBODY) || setresuid(SOMEBODY, NOBODY, SOMEBODY) || prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)) _exit(1);
+        if (write(up[1], "x", 1) != 1 || read(on[0], &byte, 1) != 1) _exit(2);
+        if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) || write(up[1], "x", 1) != 1) _exit(3);
+        _exit(read(on[0], &byte, 1) != 1);
+    }
+    close(up[1]);
+    CHECK(read(up[0], &byte, 1) == 1);
+    for (const char **below = (const char *[]){"", "stat", "exe", "fd", "task", "comm", "mem", 0}; *below; below++) CHECK(belongs(child, *below, NOBODY, NOBODY));
+    CHECK(write(on[1], "x", 1) == 1 && read(up[0], &byte, 1) == 1);
+    CHECK(belongs(child, "", NOBODY, NOBODY) && belongs(child, "task", NOBODY, NOBODY));
+    for (const char **below = (const char *[]){"stat", "exe", "fd", "comm", "mem", 0}; *below; below++) CHECK(belongs(child, *below, 0, 0));
+    CHECK(write(on[1], "x", 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
+    close(on[0]), close(on[1]), close(up[0]);
+}
+
+static int rights_of(int file) {
+    char path[64];
+    struct stat is;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+    return file >= 0 && lstat(path, &is) == 0 && S_ISLNK(is.st_mode) ? (int)(is.st_mode & 07777) : -1;
+}
+
+// Links to what is open say by their rights for what it is open.
+static void ways(void) {
+    int files[] = {open("way", O_RDWR | O_CREAT, 0644), open("way", O_RDONLY), open("way", O_WRONLY), open("way", O_PATH), open(".", O_RDONLY)}, ends[2];
+    const int rights[] = {0700, 0500, 0300, 0, 0500};
+    for (int i = 0; i < 5; i++) CHECK(rights_of(files[i]) == rights[i] && close(files[i]) == 0);
+    CHECK(pipe(ends) == 0 && rights_of(ends[0]) == 0500 && rights_of(ends[1]) == 0300);
+    close(ends[0]), close(ends[1]), unlink("way");
+}
+
 enum { AS_USER = 1, AS_GROUP = 2, SECURE = 4 };
 static int whom(void) {
     uid_t users[3];
@@ -424,7 +471,7 @@ static void elsewhere(void) {
 
 int main(int count, char **arguments) {
     static const struct part parts[] = {{"locks", locks}, {"others", others}, {"places", places}, {"signals", signals},
-                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}, {"unmarked", unmarked}, {"elsewhere", elsewhere}};
+                                        {"moved", moved}, {"sockets", sockets}, {"heard", heard_of}, {"marks", marks}, {"unmarked", unmarked}, {"elsewhere", elsewhere}, {"shown", shown}, {"ways", ways}};
     static const struct part apart[] = {{"crowd", crowd}};
     if (count > 1 && !strcmp(arguments[1], "acts")) return whom();
     if (count > 1) PLAY(apart, count, arguments);

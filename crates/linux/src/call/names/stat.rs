@@ -9,7 +9,7 @@ use crate::errno::{Answer, Errno};
 use crate::kernel::Linux;
 use crate::layout::{Pack, Stat};
 use crate::machine::Machine;
-use crate::open::{Kind, Open};
+use crate::open::{Kind, Open, flag};
 use crate::process::Thread;
 use crate::procfs::is_of_proc;
 use crate::rights;
@@ -97,6 +97,14 @@ impl<M: Machine> Linux<'_, M> {
         match &inode.body {
             Body::Opened(number) if follow => {
                 self.opened(thread, &inode, *number).map(|open| self.stat_open(&open))
+            }
+            // The link's rights say for what it is open.
+            Body::Opened(number) => {
+                let open = self.opened(thread, &inode, *number)?;
+                let is_named = open.flags.load(Ordering::Relaxed) & flag::PATH != 0;
+                let reads = if open.may_read() && !is_named { 0o500 } else { 0 };
+                let writes = if open.may_write() && !is_named { 0o300 } else { 0 };
+                Ok(Stat { mode: mode::LINK | reads | writes, ..self.stat_of(&inode) })
             }
             _ => Ok(self.stat_of(&inode)),
         }
