@@ -1,11 +1,11 @@
 //! Operations on ranges against programs that use them.
 
-use quietmm::{Advice, Prot, Rule};
+use quietmm::{Advice, PageNumber, Prot, Rule};
 
 use super::before::{AT, FIRST, SECOND, TO, backing, own, small};
 use crate::scenario::Scenario;
-use crate::task::Task;
 use crate::task::swap::{DEVICE, SLOTS, swapping};
+use crate::task::{Task, range};
 
 pub(super) fn all() -> Vec<Scenario> {
     vec![
@@ -26,6 +26,7 @@ pub(super) fn all() -> Vec<Scenario> {
         migrate_share(),
         migrate_copy(),
         migrate_free(),
+        migrate_locked(),
         fork_write(),
         fork_unsure(),
         shoot_shoot(),
@@ -360,6 +361,41 @@ fn migrate_free() -> Scenario {
         task.promise(task.write(0, FIRST).is_ok(), "it is mapped");
         task.settle();
         task.advise(0, FIRST, 1, Advice::PageOut);
+    })
+}
+
+fn migrate_locked() -> Scenario {
+    two(
+        "migrate-locked",
+        "a locked page moves by way of a child, while its own space moves pages there, and while another that is locked ends",
+    )
+    .cpus(3)
+    .machine(|setup| (setup.frames, setup.nodes) = (384, 2))
+    .config(swapping)
+    .before(|task| {
+        task.swap_on(DEVICE, SLOTS);
+        own(task, 2);
+        let id = task.space(0);
+        task.must("lock", |mm| mm.space(id).lock(range(FIRST, 1)));
+        // What moves is locked in the first child, too, and not in the second.
+        for child in [task.fork(0), task.fork(0)] {
+            task.inherit(0, child);
+        }
+        let child = task.space(1);
+        task.must("lock", |mm| mm.space(child).lock_on_fault(range(FIRST, 1)));
+        task.settle();
+    })
+    .cpu(|task| _ = task.migrate(0, FIRST, 1, 1))
+    .cpu(|task| task.migrate_all(2, FIRST, 1, 0))
+    .cpu(|task| {
+        let child = task.space(1);
+        task.must("destroy_space", |mm| mm.space(child).destroy());
+        task.forget(1, AT, 4);
+    })
+    .after(|task| {
+        let id = task.space(0);
+        let entry = task.must("lookup", |mm| mm.space(id).lookup(PageNumber(FIRST)));
+        task.promise(entry.is_present(), "what is locked stays in memory");
     })
 }
 
