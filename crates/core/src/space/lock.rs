@@ -6,6 +6,7 @@ use crate::Manager;
 use crate::addr::{PageNumber, PageRange};
 use crate::charge::charge;
 use crate::error::Error;
+use crate::group::Payer;
 use crate::handle::SpaceId;
 use crate::paging::UserAccess;
 use crate::platform::Platform;
@@ -56,7 +57,7 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     }
 
     /// Has the pages of a range stay in memory that are there, and those that come when they are touched, as [`lock`](Self::lock) does, and brings none.
-    /// May wait for memory. No IPI.
+    /// May wait for memory, and for whoever takes or moves a page. No IPI, unless it reclaims.
     ///
     /// # Errors
     /// [`Error::NoSuchSpace`], [`Error::BadRange`], [`Error::NotMapped`]; [`Error::MapCount`] and [`Error::OutOfMemory`] when a VMA must be
@@ -76,8 +77,10 @@ impl<'p, P: Platform> Space<'_, 'p, P> {
     /// ```
     #[doc(alias = "MLOCK_ONFAULT")]
     pub fn lock_on_fault(&self, range: PageRange) -> Result<(), Error> {
-        self.mm.root.locks.store(1, Ordering::Relaxed);
-        self.mark_locked(range, true)
+        let Space { mm, id } = *self;
+        mm.root.locks.store(1, Ordering::Relaxed);
+        self.mark_locked(range, true)?;
+        mm.keep_what_is_there(id, range)
     }
 
     /// Lets reclaim take pages of a range again. May wait. No IPI.
@@ -211,5 +214,29 @@ impl<'p, P: Platform> Manager<'p, P> {
         self.each_part(space, range, &mut work, |vma| vma.end_lock(p, all));
         self.merge_vmas(space, range, &mut work);
         Ok(all)
+    }
+
+    /// Has what is there of a range that was just marked stay: looks into each table, with its lock, as [`lock_what_is_there`](Self::lock_what_is_there) draws it.
+    /// Whoever has had that before, and found no mark, may have left a page in the swap cache that is not gone: it is on its way to another frame, say, from which
+    /// it comes back by itself only where nobody has the VMAs alone. Its entry leads to it again.
+    fn keep_what_is_there(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
+        let _scope = charge(self.platform(), Scope::Advise);
+        let (mut rest, mut work) = (range, Work::begin(self));
+        while rest.pages > 0 {
+            let page = {
+                let (space, _shared) = self.read_lock(id)?;
+                self.look_through(space, rest, &mut work, |_, _, entry, _| {
+                    entry.swap_slot().is_none_or(|slot| self.swap_is_out(slot))
+                })
+            };
+            if page >= range.end() {
+                break;
+            }
+            // One that has gone since, or was unmapped, was not there.
+            let _gone = self.swap_in_at(id, page, Payer::Within);
+            work.did(cost::FAULT);
+            rest = PageRange::between(PageNumber(page.0 + 1), range.end());
+        }
+        Ok(())
     }
 }

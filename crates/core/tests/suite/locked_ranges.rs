@@ -448,6 +448,78 @@ fn what_is_locked_in_a_space_that_ends_and_in_one_that_is_changed_while_it_moves
     assert!(cases.count(|&moved| moved) > 20);
 }
 
+/// CPU 0 takes pages out of memory, or moves them; CPU 1 locks what is there of them, at every place: what is there then is there in the end. Returns how often both
+/// were, and of how many cases.
+fn locked_as_it_is(
+    policy: &str,
+    shown: fn(&Mm<'_>) -> (SpaceId, u64),
+    goes: fn(&Mm<'_>, SpaceId),
+) -> (usize, usize) {
+    let setup = two_nodes(2);
+    let cases = at_every_touch(&setup, &swapping(policy), None, |mm, place| {
+        let host = mm.platform();
+        let (id, at) = shown(mm);
+        mm.drain_lru_batches();
+        host.on(1, || mm.space(id).switch_to().unwrap());
+        let there = race(
+            mm,
+            place,
+            || goes(mm, id),
+            || {
+                mm.space(id).lock_on_fault(pages(at, 2)).unwrap();
+                [at, at + 1].map(|page| host.raw_entry(page) & 1 != 0)
+            },
+        );
+        let is_there = |page| mm.space(id).lookup(PageNumber(page)).unwrap().is_present();
+        let stays = [at, at + 1].map(is_there);
+        assert!(
+            there.iter().zip(stays).all(|(&there, stays)| stays || !there),
+            "{policy}, {place:?}: {there:?}"
+        );
+        sound(mm);
+        stays == [true; 2]
+    });
+    (cases.count(|&stays| stays), cases.results.len())
+}
+
+/// From when it is locked on what is there stays, whoever has begun to take it by then.
+#[test]
+fn what_is_there_when_it_is_locked_as_it_is_stays_though_it_was_on_its_way_out() {
+    for policy in ["linux", "vanilla", "quiet"] {
+        let own = |mm: &Mm<'_>| (written(mm, 512, 2), AT);
+        let (stayed, all) = locked_as_it_is(policy, own, |mm, id| {
+            mm.space(id).advise(pages(AT, 2), Advice::PageOut).unwrap()
+        });
+        assert!(stayed > 10 && stayed < all, "{policy}: {stayed} of {all}");
+        let of_file = |mm: &Mm<'_>| {
+            let id = mapped(mm, shared(mm.create_file(2).unwrap()), 2);
+            (0..2).for_each(|n| _ = mm.platform().read(mm, id, MAPPED + n).unwrap());
+            (id, MAPPED)
+        };
+        let (stayed, all) = locked_as_it_is(policy, of_file, |mm, id| {
+            mm.space(id).advise(pages(MAPPED, 2), Advice::PageOut).unwrap()
+        });
+        assert!(stayed > 10 && stayed < all, "{policy}, of a file: {stayed} of {all}");
+    }
+}
+
+/// Pages that only move are there.
+#[test]
+fn what_moves_when_it_is_locked_as_it_is_is_there() {
+    let own = |mm: &Mm<'_>| {
+        let id = written(mm, 512, 2);
+        mm.space(id).fork().unwrap();
+        (id, AT)
+    };
+    let (stayed, all) = locked_as_it_is("linux", own, |mm, id| {
+        let anywhere = NodeSet::of(&[NodeId(0), NodeId(1)]).unwrap();
+        let frame = mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
+        let to = NodeId(u16::from(frame.0 < SECOND));
+        mm.space(id).migrate_all(pages(AT, 2), anywhere, to).unwrap();
+    });
+    assert_eq!(stayed, all);
+}
+
 /// A large page is as many pages as it shows.
 #[test]
 fn large_pages_are_locked_as_they_are() {
