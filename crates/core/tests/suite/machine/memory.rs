@@ -23,10 +23,9 @@ impl Lent {
         let fits = |arena: &Arena| {
             arena.bytes() == u64::from(frames) * PAGE_SIZE && arena.frame_of(arena.start()) == Some(first)
         };
-        // From the host's system, piece by piece as it is touched: an allocator would clear it all.
-        let made = || Arena::new(first, frames).expect("so much memory");
-        let arena = LEFT.with(|left| left.borrow_mut().take()).filter(fits).unwrap_or_else(|| {
-            let arena = made();
+        let arena = LEFT.take().filter(fits).unwrap_or_else(|| {
+            // From the host's system, piece by piece as it is touched: an allocator would clear it all.
+            let arena = Arena::new(first, frames).expect("so much memory");
             // Larger ones are empty for the most part.
             if frames <= 1 << 14 {
                 arena.expect_writes();
