@@ -216,9 +216,9 @@ impl<'p, P: Platform> Manager<'p, P> {
         Ok(all)
     }
 
-    /// Has what is there of a range that was just marked stay: looks into each table, with its lock, as [`lock_what_is_there`](Self::lock_what_is_there) draws it.
-    /// Whoever has had that before, and found no mark, may have left a page in the swap cache that is not gone: it is on its way to another frame, say, from which
-    /// it comes back by itself only where nobody has the VMAs alone. Its entry leads to it again.
+    /// Has what is there of a range that was just marked stay. Whoever takes a page looks for the mark with the table's lock held: this looks into each table with
+    /// its lock, too, and so whoever missed the mark has come first, as [`lock_what_is_there`](Self::lock_what_is_there) draws it. A page that such a one has left in the
+    /// swap cache, as one that moves does, is mapped again.
     fn keep_what_is_there(&self, id: SpaceId, range: PageRange) -> Result<(), Error> {
         let _scope = charge(self.platform(), Scope::Advise);
         let (mut rest, mut work) = (range, Work::begin(self));
@@ -232,7 +232,7 @@ impl<'p, P: Platform> Manager<'p, P> {
             if page >= range.end() {
                 break;
             }
-            // One that has gone since, or was unmapped, was not there.
+            // One that has gone since, or was unmapped, was not there. One for which there is no memory goes.
             let _gone = self.swap_in_at(id, page, Payer::Within);
             work.did(cost::FAULT);
             rest = PageRange::between(PageNumber(page.0 + 1), range.end());

@@ -371,6 +371,16 @@ fn what_is_locked_and_moves_while_its_space_moves_pages_there_stays() {
     assert!(cases.count(|&moved| moved) > 20);
 }
 
+/// A space and two of its children, and a page that the first two have locked.
+fn two_locked(mm: &Mm<'_>) -> [SpaceId; 3] {
+    let id = written(mm, 512, 4);
+    mm.space(id).lock(pages(AT, 1)).unwrap();
+    let [child, third] = [0; 2].map(|_| mm.space(id).fork().unwrap());
+    mm.space(child).lock_on_fault(pages(AT, 1)).unwrap();
+    mm.drain_lru_batches();
+    [id, child, third]
+}
+
 /// The same where it is locked in two spaces, and both are changed at that moment.
 #[test]
 fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() {
@@ -380,11 +390,7 @@ fn what_is_locked_in_two_spaces_that_are_changed_while_it_moves_stays_in_both() 
     let setup = two_nodes(3);
     let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
         let host = mm.platform();
-        let id = written(mm, 512, 4);
-        mm.space(id).lock(pages(AT, 1)).unwrap();
-        let [child, third] = [0; 2].map(|_| mm.space(id).fork().unwrap());
-        mm.space(child).lock_on_fault(pages(AT, 1)).unwrap();
-        mm.drain_lru_batches();
+        let [id, child, third] = two_locked(mm);
         let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
         let before = frame(id);
         let to = NodeId(u16::from(before.0 < SECOND));
@@ -416,11 +422,7 @@ fn what_is_locked_in_a_space_that_ends_and_in_one_that_is_changed_while_it_moves
     let setup = two_nodes(3);
     let cases = at_every_touch(&setup, &swapping("linux"), None, |mm, place| {
         let host = mm.platform();
-        let id = written(mm, 512, 4);
-        mm.space(id).lock(pages(AT, 1)).unwrap();
-        let [child, third] = [0; 2].map(|_| mm.space(id).fork().unwrap());
-        mm.space(child).lock_on_fault(pages(AT, 1)).unwrap();
-        mm.drain_lru_batches();
+        let [id, child, third] = two_locked(mm);
         mm.unload();
         let frame = |id| mm.space(id).lookup(PageNumber(AT)).unwrap().frame();
         let before = frame(child);

@@ -33,6 +33,17 @@ fn one_of_many(mm: &Mm<'_>) -> SpaceId {
     id
 }
 
+/// A space of two pages, of which CPU 3 has used the first.
+fn used_on_3(mm: &Mm<'_>) -> SpaceId {
+    mm.swap().on(0, 512, 0).unwrap();
+    let id = anonymous(mm, 2);
+    mm.platform().on(3, || {
+        mm.space(id).switch_to().unwrap();
+        assert_eq!(mm.platform().read(mm, id, AT), Ok(AT));
+    });
+    id
+}
+
 /// While CPU 2 looks for the mappings of a page, CPU 0 gives the last slot of a slab back, and CPU 1 takes some, more than there are in a slab, and gives one
 /// back. It remembers the VMA that CPU 0 gives back, and looks for it in every other case.
 #[test]
@@ -41,12 +52,7 @@ fn slabs_that_are_put_back_are_put_back_by_one_at_a_time() {
     let config = Config { lru_batch: 1, ..swapping("linux+unmap=per-page") };
     let cases = at_every_touch(&setup, &config, None, |mm, place: Place| {
         let host = mm.platform();
-        mm.swap().on(0, 512, 0).unwrap();
-        let id = anonymous(mm, 2);
-        host.on(3, || {
-            mm.space(id).switch_to().unwrap();
-            assert_eq!(host.read(mm, id, AT), Ok(AT));
-        });
+        let id = used_on_3(mm);
         let (many, other) = (one_of_many(mm), mm.create_space().unwrap());
         let touch = || mm.space(many).fault(PageNumber(MANY).addr(), UserAccess::Read);
         host.on(1, touch).unwrap();
@@ -119,12 +125,7 @@ fn gives_back_while_one_comes_and_goes(somebody_looks: bool) -> Vec<u64> {
     let config = Config { lru_batch: 1, ..swapping("linux+unmap=per-page") };
     let cases = at_every_touch(&setup, &config, None, |mm, place| {
         let host = mm.platform();
-        mm.swap().on(0, 512, 0).unwrap();
-        let id = anonymous(mm, 2);
-        host.on(3, || {
-            mm.space(id).switch_to().unwrap();
-            assert_eq!(host.read(mm, id, AT), Ok(AT));
-        });
+        let id = used_on_3(mm);
         let many = one_of_many(mm);
         // While another holds the VMAs it looks for the one that it remembers, and for nothing else.
         let touch = || mm.space(many).fault(PageNumber(MANY + 2000).addr(), UserAccess::Read);
